@@ -1,0 +1,67 @@
+# Every target makes what it needs; nothing but python3 (3.11+), pip, make and git has to be there.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP_FLAGS := --quiet --disable-pip-version-check
+
+.PHONY: help setup demo test check unit properties format bench docs mutants clean
+
+help:
+	@echo "make demo        run an example graph and print its log"
+	@echo "make test        static checks, then all tests"
+	@echo "make check       static checks only"
+	@echo "make unit        the quick tests, with coverage"
+	@echo "make properties  the long ones: random and exhaustive exploration"
+	@echo "make bench       benchmarks"
+	@echo "make mutants     mutation testing of the core"
+	@echo "make docs        write the generated documents anew"
+	@echo "make format      format the code"
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python 3.11 or newer is needed: set PYTHON="; exit 1; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+setup: $(READY)
+
+demo: $(READY)
+	@$(BIN)/python examples/walk_a_graph.py
+
+test: check unit properties
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+	$(BIN)/python -m tools.state_diagrams --check
+	$(BIN)/python -m tools.spec_coverage --check
+
+unit: $(READY)
+	$(BIN)/coverage run -m pytest tests/core
+	$(BIN)/coverage report --include='src/pyoco_server/*' --fail-under=100
+
+properties: $(READY)
+	$(BIN)/python -m pytest tests/properties
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	$(BIN)/python -m bench.core
+
+docs: $(READY)
+	$(BIN)/python -m tools.state_diagrams
+	$(BIN)/python -m tools.spec_coverage
+
+mutants: $(READY)
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,mutants]'
+	$(BIN)/python -m tools.mutants
+
+clean:
+	rm -rf $(VENV) mutants dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

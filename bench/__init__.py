@@ -1,0 +1,1 @@
+"""Benchmarks: ratios from one run, never timed tests."""

@@ -1,0 +1,76 @@
+"""The core: a pure, executable state machine.
+
+Commands are checked and become events (:func:`handle`); events are folded into a state (:func:`reduce`); what follows
+from a state is worked out and becomes events again (:func:`orchestrate`). :func:`advance` does all three for one
+command. There is no I/O, no clock and no chance in here: time and ids are arguments, and what the caller has to do is
+returned as values (:func:`effects`).
+"""
+
+from pyoco_server.core.batch import order_batch
+from pyoco_server.core.cancelling import CancelMode
+from pyoco_server.core.commands import Command, decode_command, encode_command
+from pyoco_server.core.effects import Effect, effects
+from pyoco_server.core.events import Actor, ActorKind, Event, decode_event, encode_event, event_to_dict
+from pyoco_server.core.graph import Graph, graph_from_dict, graph_to_dict
+from pyoco_server.core.graph_checks import GraphError, GraphProblem
+from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
+from pyoco_server.core.orchestrator import advance, cancel_node, confirm_stopped, orchestrate
+from pyoco_server.core.payloads import JoinPolicy
+from pyoco_server.core.reducer import fold, reduce
+from pyoco_server.core.state import ExecutionState, NodeState, initial_state, state_to_dict
+from pyoco_server.core.transitions import (
+    CommandType,
+    EventType,
+    ExecutionStatus,
+    NodeStatus,
+    choose_exec_status,
+    choose_node_status,
+    exec_rank,
+    node_rank,
+)
+from pyoco_server.core.wire import DecodeError, DecodeProblem
+
+__all__ = [
+    "Actor",
+    "ActorKind",
+    "CancelMode",
+    "Command",
+    "CommandRejected",
+    "CommandType",
+    "DecodeError",
+    "DecodeProblem",
+    "Effect",
+    "Event",
+    "EventType",
+    "ExecutionState",
+    "ExecutionStatus",
+    "Graph",
+    "GraphError",
+    "GraphProblem",
+    "JoinPolicy",
+    "NodeState",
+    "NodeStatus",
+    "RejectionCode",
+    "advance",
+    "cancel_node",
+    "choose_exec_status",
+    "choose_node_status",
+    "confirm_stopped",
+    "decode_command",
+    "decode_event",
+    "effects",
+    "encode_command",
+    "encode_event",
+    "event_to_dict",
+    "exec_rank",
+    "fold",
+    "graph_from_dict",
+    "graph_to_dict",
+    "handle",
+    "initial_state",
+    "node_rank",
+    "orchestrate",
+    "order_batch",
+    "reduce",
+    "state_to_dict",
+]

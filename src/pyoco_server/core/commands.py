@@ -1,0 +1,192 @@
+"""The 12 commands: what may be asked of an execution.
+
+A command's undeclared fields travel on into the event it causes, so that a caller may add to the record (the input
+given with a resume, say) without a new command.
+"""
+
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from pyoco_server.core.events import Actor
+from pyoco_server.core.payloads import Attempt, Percent, check_error, check_party
+from pyoco_server.core.transitions import CommandType
+from pyoco_server.core.wire import (
+    DecodeError,
+    DecodeProblem,
+    Extensible,
+    JsonObject,
+    Name,
+    Raw,
+    parse_object,
+    plain,
+    read_extensible,
+)
+
+
+class BaseCommand(Extensible, frozen=True, kw_only=True):
+    """What every command says: about which execution, on whose behalf, and as part of what."""
+
+    type: ClassVar[CommandType]
+    execution_id: Name
+    actor: Actor
+    correlation_id: str | None = None
+    causation_id: str | None = None
+
+
+class CreateExecution(BaseCommand, frozen=True, kw_only=True):
+    """Bring an execution into being."""
+
+    type: ClassVar = CommandType.CREATE_EXECUTION
+    graph_id: Name
+    input: JsonObject | None = None
+
+
+class StartExecution(BaseCommand, frozen=True, kw_only=True):
+    """Set it going."""
+
+    type: ClassVar = CommandType.START_EXECUTION
+    started_by: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_party("startedBy", self.started_by)
+
+
+class CancelExecution(BaseCommand, frozen=True, kw_only=True):
+    """End it, whatever it is doing."""
+
+    type: ClassVar = CommandType.CANCEL_EXECUTION
+    reason: str | None = None
+    requested_by: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_party("requestedBy", self.requested_by)
+
+
+class ArchiveExecution(BaseCommand, frozen=True, kw_only=True):
+    """Put an ended execution away."""
+
+    type: ClassVar = CommandType.ARCHIVE_EXECUTION
+    reason: str | None = None
+
+
+class NodeCommand(BaseCommand, frozen=True, kw_only=True):
+    """Base of the eight that speak to one node."""
+
+    node_id: Name
+
+
+class AttemptCommand(NodeCommand, frozen=True, kw_only=True):
+    """Base of those that an attempt gives; with ``attempt`` a stale one is refused."""
+
+    attempt: Attempt | None = None
+
+
+class MarkNodeReady(NodeCommand, frozen=True, kw_only=True):
+    """Let the node run."""
+
+    type: ClassVar = CommandType.MARK_NODE_READY
+
+
+class StartNode(AttemptCommand, frozen=True, kw_only=True):
+    """Begin an attempt; without a number, the next one."""
+
+    type: ClassVar = CommandType.START_NODE
+    worker_id: str | None = None
+
+
+class ReportNodeProgress(AttemptCommand, frozen=True, kw_only=True):
+    """Say how far the node is."""
+
+    type: ClassVar = CommandType.REPORT_NODE_PROGRESS
+    progress: Percent | None = None
+    message: str | None = None
+    metrics: JsonObject | None = None
+
+
+class PutNodeWaiting(AttemptCommand, frozen=True, kw_only=True):
+    """Let the node wait for somebody outside."""
+
+    type: ClassVar = CommandType.PUT_NODE_WAITING
+    wait_key: str | None = None
+    prompt: JsonObject | None = None
+
+
+class RequestResumeNode(NodeCommand, frozen=True, kw_only=True):
+    """Ask for a waiting node to go on."""
+
+    type: ClassVar = CommandType.REQUEST_RESUME_NODE
+    resume_key: str | None = None
+    requested_by: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_party("requestedBy", self.requested_by)
+
+
+class ResumeNode(NodeCommand, frozen=True, kw_only=True):
+    """Make a waiting node go on; with ``resumeKey``, only if it is the key it waits for."""
+
+    type: ClassVar = CommandType.RESUME_NODE
+    resume_key: str | None = None
+
+
+class SucceedNode(AttemptCommand, frozen=True, kw_only=True):
+    """The work is done."""
+
+    type: ClassVar = CommandType.SUCCEED_NODE
+    output: JsonObject | None = None
+
+
+class FailNode(AttemptCommand, frozen=True, kw_only=True):
+    """The attempt failed. ``retryable: false`` ends the node even if it has attempts left."""
+
+    type: ClassVar = CommandType.FAIL_NODE
+    error: JsonObject | None = None
+    retryable: Annotated[bool, msgspec.Meta(description="may the node's remaining attempts be used")] = True
+
+    def __post_init__(self) -> None:
+        check_error(self.error)
+
+
+Report = ReportNodeProgress | PutNodeWaiting | RequestResumeNode | ResumeNode | SucceedNode | FailNode
+AnyNodeCommand = MarkNodeReady | StartNode | Report
+Command = CreateExecution | StartExecution | CancelExecution | ArchiveExecution | AnyNodeCommand
+
+COMMANDS: Final[dict[str, type[Command]]] = {
+    command.type.value: command
+    for command in (
+        CreateExecution,
+        StartExecution,
+        CancelExecution,
+        ArchiveExecution,
+        MarkNodeReady,
+        StartNode,
+        ReportNodeProgress,
+        PutNodeWaiting,
+        RequestResumeNode,
+        ResumeNode,
+        SucceedNode,
+        FailNode,
+    )
+}
+
+
+def decode_command(raw: Raw) -> Command:
+    """Read one command; a :class:`DecodeError` names the field that is wrong and what is wrong with it."""
+    fields = parse_object(raw)
+    if "type" not in fields:
+        raise DecodeError(DecodeProblem.MISSING_FIELD, "type is required", path="$.type")
+    name = fields.pop("type")
+    command_type = COMMANDS.get(name) if isinstance(name, str) else None
+    if command_type is None:
+        raise DecodeError(
+            DecodeProblem.UNKNOWN_TYPE,
+            f"{name!r} is not one of the 12 commands: {', '.join(COMMANDS)}",
+            path="$.type",
+        )
+    return read_extensible(fields, command_type)
+
+
+def encode_command(command: Command) -> bytes:
+    """Write one command as JSON."""
+    return msgspec.json.encode({"type": command.type.value, **plain(command)})

@@ -1,0 +1,37 @@
+"""A commit in the making: the events so far, and the state they lead to."""
+
+from collections.abc import Iterable
+
+from pyoco_server.core.events import Actor, ActorKind, Event, Stamp
+from pyoco_server.core.payloads import Payload
+from pyoco_server.core.reducer import reduce
+from pyoco_server.core.state import ExecutionState
+
+ORCHESTRATOR = Actor(ActorKind.SYSTEM, "orchestrator")
+
+
+class Draft:
+    """Collects events; every rule that adds one sees the state all earlier ones made.
+
+    This is the one mutable object in the core. It lives for a single call and is never handed out.
+    """
+
+    __slots__ = ("_stamp", "events", "state")
+
+    def __init__(self, state: ExecutionState, stamp: Stamp) -> None:
+        self.state = state
+        self.events: list[Event] = []
+        self._stamp = stamp
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Take events somebody else made."""
+        for event in events:
+            self.events.append(event)
+            self.state = reduce(self.state, event)
+
+    def emit(self, payload: Payload, cause: Event | None, *, actor: Actor = ORCHESTRATOR) -> Event:
+        """Make an event and take it; ``cause`` is the event that brought it about."""
+        event = self._stamp.event(payload, actor, causation_id=cause.event_id if cause else None)
+        self.events.append(event)
+        self.state = reduce(self.state, event)
+        return event

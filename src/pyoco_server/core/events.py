@@ -1,0 +1,156 @@
+"""The event: who said what about which execution, and when."""
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum, unique
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from pyoco_server.core.payloads import PAYLOADS, Moment, Payload
+from pyoco_server.core.transitions import EventType
+from pyoco_server.core.wire import (
+    DecodeError,
+    DecodeProblem,
+    JsonObject,
+    Name,
+    Raw,
+    as_json,
+    parse_object,
+    plain,
+    read,
+    read_extensible,
+    timestamp,
+)
+
+SCHEMA_VERSION: Final = 1
+NewId = Callable[[], object]
+
+
+@unique
+class ActorKind(StrEnum):
+    """Who can cause an event."""
+
+    SYSTEM = "system"
+    USER = "user"
+    SCHEDULER = "scheduler"
+    EXTERNAL = "external"
+
+
+class Actor(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """Who caused an event or gave a command."""
+
+    kind: ActorKind
+    id: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A fact. It is never changed, and what it means never changes."""
+
+    event_id: str
+    execution_id: str
+    occurred_at: datetime
+    actor: Actor
+    payload: Payload
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def type(self) -> EventType:
+        """Which of the 24 facts this is."""
+        return self.payload.type
+
+
+class _Envelope(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """The event's outer shape on the wire; field order is the order written."""
+
+    event_id: Name
+    execution_id: Name
+    type: str
+    occurred_at: Moment
+    actor: Actor
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    schema_version: Literal[1]
+    payload: Annotated[Any, "the payload's own struct when writing, a plain object when reading"]
+
+
+class Stamp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What all events made at one moment for one reason have in common."""
+
+    execution_id: str
+    now: datetime
+    new_id: NewId
+    correlation_id: str | None = None
+
+    def event(self, payload: Payload, actor: Actor, *, causation_id: str | None = None) -> Event:
+        """Make the fact ``payload`` tells."""
+        return Event(
+            event_id=str(self.new_id()),
+            execution_id=self.execution_id,
+            occurred_at=self.now,
+            actor=actor,
+            payload=payload,
+            correlation_id=self.correlation_id,
+            causation_id=causation_id,
+        )
+
+
+def decode_event(raw: Raw) -> Event:
+    """Read one event; a :class:`DecodeError` names the field that is wrong and what is wrong with it."""
+    fields = parse_object(raw)
+    if "schemaVersion" in fields and fields["schemaVersion"] != SCHEMA_VERSION:
+        raise DecodeError(
+            DecodeProblem.UNSUPPORTED_SCHEMA_VERSION,
+            f"schemaVersion {fields['schemaVersion']!r} is not supported, only {SCHEMA_VERSION}",
+            path="$.schemaVersion",
+        )
+    envelope = read(fields, _Envelope)
+    payload_type = PAYLOADS.get(envelope.type)  # type: ignore[call-overload]  # EventType is a str
+    if payload_type is None:
+        raise DecodeError(
+            DecodeProblem.UNKNOWN_TYPE, f"{envelope.type!r} is not one of the 24 event types", path="$.type"
+        )
+    if not isinstance(envelope.payload, dict):
+        raise DecodeError(
+            DecodeProblem.ILL_TYPED_FIELD,
+            f"expected `object`, got `{type(envelope.payload).__name__}`",
+            path="$.payload",
+        )
+    return Event(
+        event_id=envelope.event_id,
+        execution_id=envelope.execution_id,
+        occurred_at=timestamp(envelope.occurred_at),
+        actor=envelope.actor,
+        payload=read_extensible(envelope.payload, payload_type, at="$.payload"),
+        correlation_id=envelope.correlation_id,
+        causation_id=envelope.causation_id,
+    )
+
+
+def encode_event(event: Event) -> bytes:
+    """Write one event as JSON, field names and times as the specification spells them."""
+    return _ENCODER.encode(_envelope(event))
+
+
+def event_to_dict(event: Event) -> JsonObject:
+    """The same as a plain dictionary."""
+    return as_json(_envelope(event))
+
+
+def _envelope(event: Event) -> _Envelope:
+    return _Envelope(
+        event_id=event.event_id,
+        execution_id=event.execution_id,
+        type=event.type,
+        occurred_at=event.occurred_at,
+        actor=event.actor,
+        correlation_id=event.correlation_id,
+        causation_id=event.causation_id,
+        schema_version=1,
+        payload=plain(event.payload) if event.payload.extra else event.payload,
+    )
+
+
+_ENCODER: Final = msgspec.json.Encoder()

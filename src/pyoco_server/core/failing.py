@@ -1,0 +1,145 @@
+"""What the end of one node forecloses for others.
+
+When a node ends, edges that do not follow its outcome are dead. Death travels: a node that waits for a dead edge cannot
+run, so its own edges die, and so on, until a join that can do without the branch absorbs it. If it gets as far as an
+end of the graph, and it is the death of a failure or a cancel, the execution fails. The journey is worked out here
+first, without an event, because its result decides what is recorded: nodes skipped (the execution goes on) or the
+failure of the execution (and then nodes never reached stay what they are, never reached).
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pyoco_server.core.draft import Draft
+from pyoco_server.core.events import Event
+from pyoco_server.core.graph import FailPolicy, Graph
+from pyoco_server.core.joins import Fate, Tally, Verdict
+from pyoco_server.core.payloads import (
+    ExecutionFailed,
+    NodeCanceled,
+    NodeInterruptRequested,
+    Skip,
+    SkipKind,
+)
+from pyoco_server.core.state import ExecutionState, NodeState
+from pyoco_server.core.transitions import NodeStatus
+
+_FATAL = frozenset({SkipKind.FAILED, SkipKind.CANCELED})
+
+
+class Fatal(msgspec.Struct, frozen=True):
+    """The execution cannot go on; ``node_id`` is where that began."""
+
+    node_id: str
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """These nodes can never run, each because of the node ``skip`` names."""
+
+    nodes: Sequence[tuple[str, Skip]]
+
+
+def foreclose(graph: Graph, state: ExecutionState, node: NodeState) -> Fatal | Skipped:
+    """Work out what the end of ``node`` makes impossible. Looks only at what lies behind it."""
+    if node.status is NodeStatus.FAILED and graph.nodes[node.node_id].fail_policy is FailPolicy.STOP:
+        return Fatal(node.node_id)
+    journey = _Journey(graph, state)
+    for edge in graph.outgoing(node.node_id):
+        fate = node.fate(edge.on)
+        if fate is not None and fate is not Fate.TAKEN:
+            journey.arrive(edge.target, Skip(node.node_id, SkipKind(fate.value)))
+    return journey.run()
+
+
+class _Journey:
+    """Follows dead edges from node to node."""
+
+    def __init__(self, graph: Graph, state: ExecutionState) -> None:
+        self._graph = graph
+        self._state = state
+        self._tallies: dict[str, Tally] = {}
+        self._doomed: dict[str, Skip] = {}
+        self._open: list[str] = []
+        self._fatal: str | None = None
+
+    def run(self) -> Fatal | Skipped:
+        while self._open and self._fatal is None:
+            node_id = self._open.pop()
+            skip = self._doomed[node_id]
+            for edge in self._graph.outgoing(node_id):
+                self._settle(edge.target, skip)
+                self.arrive(edge.target, skip)
+        if self._fatal is not None:
+            return Fatal(self._fatal)
+        return Skipped([(node_id, skip) for node_id, skip in self._doomed.items() if self._is_idle(node_id)])
+
+    def arrive(self, target: str, skip: Skip) -> None:
+        """Death reached ``target``: it ends here, or the target is doomed, or the execution is."""
+        if target in self._doomed or self._state.nodes[target].status is NodeStatus.CANCELED:
+            return  # it is dead already, and what follows from that was, or will be, worked out from there
+        if self._graph.nodes[target].is_end:
+            if skip.counts_as in _FATAL:
+                self._fatal = skip.by
+            return
+        passed_over = not self._is_idle(target)  # ended, or set going out of turn by a command
+        if passed_over and (self._graph.nodes[target].is_join or skip.counts_as not in _FATAL):
+            return
+        tally = self._tally(target)
+        if tally is None:
+            self._doom(target, skip)
+        elif self._graph.rule(target).verdict(tally) is Verdict.BLOCKED:
+            self._doom(target, self._worst(target, tally, skip))
+
+    def _doom(self, target: str, skip: Skip) -> None:
+        self._doomed[target] = skip
+        self._open.append(target)
+
+    def _settle(self, target: str, skip: Skip) -> None:
+        """Count the edge of a doomed node, which no event has settled yet."""
+        tally = self._tally(target)
+        if tally is not None:
+            self._tallies[target] = tally.plus(Fate(skip.counts_as.value))
+
+    def _tally(self, target: str) -> Tally | None:
+        """The target's tally with the doomed edges counted in; None if it has but one edge."""
+        found = self._tallies.get(target) or self._state.tallies.get(target)
+        if found is None:
+            node = self._state.nodes[target]
+            counted = node.inputs > 1 or self._graph.nodes[target].is_join
+            return Tally(node.inputs) if counted else None
+        return found
+
+    def _worst(self, target: str, tally: Tally, skip: Skip) -> Skip:
+        """How the target counts further on: as the worst of what kept it from running, whoever came last."""
+        worst = tally.worst()
+        if worst is skip.counts_as:
+            return skip
+        for edge in self._graph.incoming(target):
+            source = self._state.nodes[edge.source]
+            fate = source.fate(edge.on)
+            if fate is not None and fate.value == worst.value:
+                return Skip(source.skip.by if source.skip else source.node_id, worst)
+        return skip
+
+    def _is_idle(self, node_id: str) -> bool:
+        return self._state.nodes[node_id].status is NodeStatus.IDLE
+
+
+def fail_execution(draft: Draft, node_id: str, cause: Event | None) -> None:
+    """Record that the execution failed at ``node_id``, and stop whatever else is under way."""
+    failed = draft.state.nodes[node_id]
+    for node in sorted(draft.state.live_nodes(), key=lambda live: live.node_id):
+        stop_node(draft, node, f"the execution failed at '{node_id}'", cause)
+    verb = "failed" if failed.status is NodeStatus.FAILED else "was canceled"
+    draft.emit(
+        ExecutionFailed(reason=f"node '{node_id}' {verb}", failed_node_id=node_id, error=failed.error),
+        cause,
+    )
+
+
+def stop_node(draft: Draft, node: NodeState, reason: str | None, cause: Event | None) -> Event:
+    """Cancel one node at once; if somebody is at work on it, tell them."""
+    if node.is_at_work and node.interrupted_attempt < node.attempt:
+        draft.emit(NodeInterruptRequested(node_id=node.node_id, worker_id=node.worker_id, reason=reason), cause)
+    return draft.emit(NodeCanceled(node_id=node.node_id, reason=reason), cause)

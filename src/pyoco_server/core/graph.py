@@ -1,0 +1,242 @@
+"""The graph: which node follows which, and under what rule branches meet."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum, unique
+from types import MappingProxyType
+from typing import Annotated, Final
+
+import msgspec
+
+from pyoco_server.core.branches import branch_names
+from pyoco_server.core.graph_checks import check_graph
+from pyoco_server.core.joins import (
+    PREDICATES,
+    TAKES_THE_FIRST,
+    WAITS_FOR_ALL,
+    JoinPredicate,
+    JoinRule,
+)
+from pyoco_server.core.payloads import EdgeOn, JoinPolicy, NodeMeta, Successor
+from pyoco_server.core.wire import (
+    DecodeError,
+    DecodeProblem,
+    Extensible,
+    JsonObject,
+    Name,
+    Raw,
+    parse_object,
+    plain,
+    read,
+    read_extensible,
+)
+
+
+class NodeType:
+    """The node types the orchestrator knows; any other text is a kind of work, like Task."""
+
+    START: Final = "Start"
+    TASK: Final = "Task"
+    WAIT: Final = "Wait"
+    FORK: Final = "Fork"
+    JOIN: Final = "Join"
+    SUCCESS: Final = "Success"
+    FAILED: Final = "Failed"
+    CANCELED: Final = "Canceled"
+
+
+ENDS: Final = frozenset({NodeType.SUCCESS, NodeType.FAILED, NodeType.CANCELED})
+CONTROL: Final = frozenset({NodeType.START, NodeType.FORK, NodeType.JOIN, *ENDS})
+"""Nodes that do no work: the orchestrator alone moves them."""
+
+
+@unique
+class FailPolicy(StrEnum):
+    """What a node's failure means beyond itself."""
+
+    BRANCH = "branch"
+    """It fails the branch; a join that can do without the branch absorbs it, otherwise the execution fails."""
+    STOP = "stop"
+    """It fails the execution, whatever joins lie ahead."""
+    ISOLATE = "isolate"
+    """It only keeps what depends on it from running; the execution can still complete."""
+
+
+@unique
+class Losers(StrEnum):
+    """What becomes of branches still under way when their join has passed."""
+
+    CANCEL = "cancel"
+    LEAVE = "leave"
+
+
+class GraphNode(Extensible, frozen=True, kw_only=True):
+    """A node as its author described it."""
+
+    node_id: Name
+    node_type: Name
+    policy: JoinPolicy | None = None
+    required: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    predicate: str | None = None
+    losers: Losers = Losers.CANCEL
+    fail_policy: FailPolicy = FailPolicy.BRANCH
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    @property
+    def is_end(self) -> bool:
+        """Does the execution end here?"""
+        return self.node_type in ENDS
+
+    @property
+    def is_join(self) -> bool:
+        """Do branches meet here by a rule of their own?"""
+        return self.node_type == NodeType.JOIN
+
+
+class Edge(msgspec.Struct, frozen=True, gc=False):
+    """One node follows another."""
+
+    source: str
+    target: str
+    on: EdgeOn = EdgeOn.SUCCESS
+
+
+class _WireEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
+    source: Name
+    target: Name
+    on: EdgeOn | None = None
+
+
+class Graph:
+    """A checked, immutable graph. Building one that cannot run raises :class:`GraphError`."""
+
+    __slots__ = (
+        "_branches",
+        "_edges",
+        "_incoming",
+        "_outgoing",
+        "_rules",
+        "graph_id",
+        "nodes",
+        "order",
+        "start",
+    )
+
+    def __init__(
+        self,
+        graph_id: str,
+        nodes: Iterable[GraphNode],
+        edges: Iterable[Edge],
+        *,
+        predicates: Mapping[str, JoinPredicate] = PREDICATES,
+    ) -> None:
+        listed, self._edges = tuple(nodes), tuple(edges)
+        self.order: Final = check_graph(listed, self._edges, predicates)
+        self.graph_id: Final = graph_id
+        self.nodes: Final = MappingProxyType({node.node_id: node for node in listed})
+        self.start: Final = next(node.node_id for node in listed if node.node_type == NodeType.START)
+        outgoing: dict[str, list[Edge]] = {node.node_id: [] for node in listed}
+        incoming: dict[str, list[Edge]] = {node.node_id: [] for node in listed}
+        for edge in self._edges:
+            outgoing[edge.source].append(edge)
+            incoming[edge.target].append(edge)
+        self._outgoing: Final = {node_id: tuple(found) for node_id, found in outgoing.items()}
+        self._incoming: Final = {node_id: tuple(found) for node_id, found in incoming.items()}
+        self._rules: Final = {node.node_id: _rule(node, predicates) for node in listed}
+        self._branches: Final = branch_names(
+            self.order,
+            {node_id: tuple(edge.source for edge in found) for node_id, found in self._incoming.items()},
+            frozenset(node.node_id for node in listed if node.node_type == NodeType.FORK),
+            [node.node_id for node in listed if node.is_join],
+        )
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """All edges, in the order given."""
+        return self._edges
+
+    def outgoing(self, node_id: str) -> tuple[Edge, ...]:
+        """The edges that leave the node."""
+        return self._outgoing[node_id]
+
+    def incoming(self, node_id: str) -> tuple[Edge, ...]:
+        """The edges that reach the node."""
+        return self._incoming[node_id]
+
+    def rule(self, node_id: str) -> JoinRule:
+        """How the node waits for its incoming edges."""
+        return self._rules[node_id]
+
+    def branches(self, join: str) -> Sequence[str]:
+        """The names of the branches that meet at ``join``, in the order of its incoming edges."""
+        return self._branches[join]
+
+    def handles(self, node_id: str, *outcomes: EdgeOn) -> bool:
+        """Does an edge of the node follow one of these outcomes?"""
+        return any(edge.on in outcomes or edge.on is EdgeOn.ALWAYS for edge in self._outgoing[node_id])
+
+    def meta(self, node_id: str) -> JsonObject:
+        """What NODE_CREATED records of the node: its author's fields, and its place in the graph."""
+        node = self.nodes[node_id]
+        place = NodeMeta(
+            edges=tuple(Successor(edge.target, edge.on) for edge in self._outgoing[node_id]),
+            inputs=len(self._incoming[node_id]),
+            isolated=node.fail_policy is FailPolicy.ISOLATE,
+        )
+        described = plain(node)
+        del described["nodeId"], described["nodeType"]
+        return {**described, **plain(place)}
+
+
+def graph_from_dict(raw: Raw, *, predicates: Mapping[str, JoinPredicate] = PREDICATES) -> Graph:
+    """Read a graph; DecodeError for a malformed document, GraphError for a graph that cannot run."""
+    fields = parse_object(raw)
+    if unknown := sorted(fields.keys() - {"graphId", "nodes", "edges"}):
+        raise DecodeError(DecodeProblem.UNKNOWN_FIELD, f"{unknown[0]} is not a field here", path=f"$.{unknown[0]}")
+    for field in ("graphId", "nodes", "edges"):
+        if field not in fields:
+            raise DecodeError(DecodeProblem.MISSING_FIELD, f"{field} is required", path=f"$.{field}")
+    graph_id = read(fields["graphId"], Name, at="$.graphId")
+    plain_nodes = read(fields["nodes"], list[JsonObject], at="$.nodes")
+    nodes = [read_extensible(node, GraphNode, at=f"$.nodes[{index}]") for index, node in enumerate(plain_nodes)]
+    wire_edges = read(fields["edges"], list[_WireEdge], at="$.edges")
+    return Graph(graph_id, nodes, _with_outcomes(nodes, wire_edges), predicates=predicates)
+
+
+def graph_to_dict(graph: Graph) -> JsonObject:
+    """Write a graph the way :func:`graph_from_dict` reads it."""
+    return {
+        "graphId": graph.graph_id,
+        "nodes": [plain(node) for node in graph.nodes.values()],
+        "edges": [
+            {"from": edge.source, "to": edge.target} | ({} if edge.on is EdgeOn.SUCCESS else {"on": edge.on.value})
+            for edge in graph.edges
+        ],
+    }
+
+
+def _with_outcomes(nodes: list[GraphNode], edges: list[_WireEdge]) -> list[Edge]:
+    """Say for each edge which outcome it follows.
+
+    Unless its author said so, an edge follows success; one to a Failed or Canceled end follows the outcome the end is
+    named after, unless it is the only way on from its source.
+    """
+    types = {node.node_id: node.node_type for node in nodes}
+    named_after = {NodeType.FAILED: EdgeOn.FAILURE, NodeType.CANCELED: EdgeOn.CANCEL}
+    goes_on = {edge.source for edge in edges if types.get(edge.target) not in named_after}
+
+    def outcome(edge: _WireEdge) -> EdgeOn:
+        if edge.on is not None:
+            return edge.on
+        implied = named_after.get(types.get(edge.target, ""))
+        return implied if implied and edge.source in goes_on else EdgeOn.SUCCESS
+
+    return [Edge(edge.source, edge.target, outcome(edge)) for edge in edges]
+
+
+def _rule(node: GraphNode, predicates: Mapping[str, JoinPredicate]) -> JoinRule:
+    if node.is_end:
+        return TAKES_THE_FIRST
+    if not node.is_join:
+        return WAITS_FOR_ALL
+    predicate = predicates[node.predicate] if node.predicate else None
+    return JoinRule(node.policy or JoinPolicy.ALL_SUCCESS, node.required, predicate)

@@ -1,0 +1,365 @@
+"""What each of the 24 events says. Field names are those of the wire, in Python's spelling.
+
+Fields the specification does not list but this system writes are marked *ours*; they are optional, so a log written by
+somebody else reads just as well.
+"""
+
+from datetime import datetime
+from enum import StrEnum, unique
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from pyoco_server.core.transitions import EventType
+from pyoco_server.core.wire import Extensible, JsonObject, Name
+
+Attempt = Annotated[int, msgspec.Meta(ge=1)]
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)] | Annotated[float, msgspec.Meta(ge=0, le=100)]
+
+
+@unique
+class JoinPolicy(StrEnum):
+    """When a join lets the execution go on."""
+
+    ALL_SUCCESS = "ALL_SUCCESS"
+    ANY_SUCCESS = "ANY_SUCCESS"
+    ALL_DONE = "ALL_DONE"
+    CUSTOM = "CUSTOM"
+
+
+@unique
+class SkipKind(StrEnum):
+    """How a node that never ran counts where its branch meets a join."""
+
+    FAILED = "failed"
+    ISOLATED = "isolated"
+    CANCELED = "canceled"
+    DROPPED = "dropped"
+
+
+@unique
+class EdgeOn(StrEnum):
+    """Which end of its source an edge follows."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    CANCEL = "cancel"
+    ALWAYS = "always"
+
+
+class Successor(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """An outgoing edge as NODE_CREATED records it."""
+
+    to: Name
+    on: EdgeOn = EdgeOn.SUCCESS
+
+
+class Skip(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Why a node can no longer run: the node it waited for in vain, and how that counts."""
+
+    by: Name
+    counts_as: SkipKind
+
+
+class Payload(Extensible, frozen=True, kw_only=True):
+    """Base of the 24."""
+
+    type: ClassVar[EventType]
+
+
+class NodePayload(Payload, frozen=True, kw_only=True):
+    """Base of those that speak of one node."""
+
+    node_id: Name
+
+
+class AttemptPayload(NodePayload, frozen=True, kw_only=True):
+    """Base of those that one attempt of a node reports; ``attempt`` (ours) lets a stale one be told apart."""
+
+    attempt: Attempt | None = None
+
+
+# --- Execution lifecycle ---------------------------------------------------------------------------------------------
+
+
+class ExecutionCreated(Payload, frozen=True, kw_only=True):
+    """The execution exists."""
+
+    type: ClassVar = EventType.EXECUTION_CREATED
+    graph_id: Name
+    input: JsonObject | None = None
+
+
+class ExecutionStarted(Payload, frozen=True, kw_only=True):
+    """The execution was set going."""
+
+    type: ClassVar = EventType.EXECUTION_STARTED
+    started_by: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_party("startedBy", self.started_by)
+
+
+class ExecutionCompleted(Payload, frozen=True, kw_only=True):
+    """The execution reached its end."""
+
+    type: ClassVar = EventType.EXECUTION_COMPLETED
+    result: JsonObject | None = None
+
+
+class ExecutionArchived(Payload, frozen=True, kw_only=True):
+    """The execution was put away; its status is not touched."""
+
+    type: ClassVar = EventType.EXECUTION_ARCHIVED
+    reason: str | None = None
+
+
+# --- Execution termination -------------------------------------------------------------------------------------------
+
+
+class ExecutionCancelRequested(Payload, frozen=True, kw_only=True):
+    """From here on the execution can only end canceled."""
+
+    type: ClassVar = EventType.EXECUTION_CANCEL_REQUESTED
+    reason: str | None = None
+    requested_by: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_party("requestedBy", self.requested_by)
+
+
+class ExecutionCanceled(Payload, frozen=True, kw_only=True):
+    """The cancel is complete."""
+
+    type: ClassVar = EventType.EXECUTION_CANCELED
+    reason: str | None = None
+    canceled_at: Moment | None = None
+
+
+class ExecutionFailRequested(Payload, frozen=True, kw_only=True):
+    """Somebody asked for the execution to fail; a record only."""
+
+    type: ClassVar = EventType.EXECUTION_FAIL_REQUESTED
+    reason: str | None = None
+    requested_by: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_party("requestedBy", self.requested_by)
+
+
+class ExecutionFailed(Payload, frozen=True, kw_only=True):
+    """The execution failed."""
+
+    type: ClassVar = EventType.EXECUTION_FAILED
+    reason: str | None = None
+    failed_node_id: str | None = None
+    error: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_error(self.error)
+
+
+# --- Node lifecycle --------------------------------------------------------------------------------------------------
+
+
+class NodeMeta(Extensible, frozen=True, kw_only=True):
+    """What NODE_CREATED keeps of a node's place in its graph (ours), so that the log alone tells the structure."""
+
+    edges: tuple[Successor, ...] = ()
+    inputs: Annotated[int, msgspec.Meta(ge=0)] = 0
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 0
+    isolated: bool = False
+
+
+class NodeCreated(NodePayload, frozen=True, kw_only=True):
+    """The node exists."""
+
+    type: ClassVar = EventType.NODE_CREATED
+    node_type: Name
+    meta: JsonObject | None = None
+
+
+class NodeReady(NodePayload, frozen=True, kw_only=True):
+    """The node may run."""
+
+    type: ClassVar = EventType.NODE_READY
+
+
+class NodeStarted(NodePayload, frozen=True, kw_only=True):
+    """An attempt began."""
+
+    type: ClassVar = EventType.NODE_STARTED
+    attempt: Attempt
+    worker_id: str | None = None
+
+
+class NodeProgressReported(AttemptPayload, frozen=True, kw_only=True):
+    """The node says how far it is."""
+
+    type: ClassVar = EventType.NODE_PROGRESS_REPORTED
+    progress: Percent | None = None
+    message: str | None = None
+    metrics: JsonObject | None = None
+
+
+class NodeWaiting(AttemptPayload, frozen=True, kw_only=True):
+    """The node waits for somebody outside."""
+
+    type: ClassVar = EventType.NODE_WAITING
+    wait_key: str | None = None
+    prompt: JsonObject | None = None
+
+
+class NodeResumeRequested(NodePayload, frozen=True, kw_only=True):
+    """Somebody asked for a waiting node to go on."""
+
+    type: ClassVar = EventType.NODE_RESUME_REQUESTED
+    resume_key: str | None = None
+    requested_by: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_party("requestedBy", self.requested_by)
+
+
+class NodeResumed(NodePayload, frozen=True, kw_only=True):
+    """A waiting node goes on."""
+
+    type: ClassVar = EventType.NODE_RESUMED
+
+
+class NodeSucceeded(AttemptPayload, frozen=True, kw_only=True):
+    """The node did its work."""
+
+    type: ClassVar = EventType.NODE_SUCCEEDED
+    output: JsonObject | None = None
+
+
+class NodeFailReported(AttemptPayload, frozen=True, kw_only=True):
+    """An attempt failed; whether the node did is another event's matter."""
+
+    type: ClassVar = EventType.NODE_FAIL_REPORTED
+    error: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_error(self.error)
+
+
+class NodeFailed(AttemptPayload, frozen=True, kw_only=True):
+    """The node failed for good."""
+
+    type: ClassVar = EventType.NODE_FAILED
+    error: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_error(self.error)
+
+
+# --- Node cancellation -----------------------------------------------------------------------------------------------
+
+
+class NodeCancelRequested(NodePayload, frozen=True, kw_only=True):
+    """One node is to be canceled, not the execution."""
+
+    type: ClassVar = EventType.NODE_CANCEL_REQUESTED
+    reason: str | None = None
+
+
+class NodeCanceled(NodePayload, frozen=True, kw_only=True):
+    """The node is canceled; ``skip`` (ours) says so of one that never got to run."""
+
+    type: ClassVar = EventType.NODE_CANCELED
+    reason: str | None = None
+    skip: Skip | None = None
+
+
+class NodeInterruptRequested(NodePayload, frozen=True, kw_only=True):
+    """Whoever runs the node was asked to stop."""
+
+    type: ClassVar = EventType.NODE_INTERRUPT_REQUESTED
+    worker_id: str | None = None
+    reason: str | None = None
+
+
+# --- Graph control ---------------------------------------------------------------------------------------------------
+
+
+class ForkOpened(NodePayload, frozen=True, kw_only=True):
+    """The branches that start here are under way."""
+
+    type: ClassVar = EventType.FORK_OPENED
+    branch_ids: tuple[Name, ...]
+
+
+class JoinGateUpdated(NodePayload, frozen=True, kw_only=True):
+    """How the branches that meet here stand."""
+
+    type: ClassVar = EventType.JOIN_GATE_UPDATED
+    expected_branches: tuple[Name, ...]
+    completed_branches: tuple[Name, ...]
+    failed_branches: tuple[Name, ...]
+    canceled_branches: tuple[Name, ...]
+    policy: JoinPolicy
+    is_passable: bool
+
+
+class JoinPassed(NodePayload, frozen=True, kw_only=True):
+    """The execution went on past the join."""
+
+    type: ClassVar = EventType.JOIN_PASSED
+
+
+def check_party(field: str, party: JsonObject | None) -> None:
+    """Hold ``{kind, id?}`` to its shape; anything more in it is kept."""
+    if party is None:
+        return
+    _check_text(field, "kind", party.get("kind"))
+    if "id" in party:
+        _check_text(field, "id", party["id"])
+
+
+def check_error(error: JsonObject | None) -> None:
+    """Hold ``{code?, message?, detail?}`` to its shape; anything more in it is kept."""
+    if error is None:
+        return
+    for field in ("code", "message"):
+        if field in error:
+            _check_text("error", field, error[field])
+    if not isinstance(error.get("detail", {}), dict):
+        raise ValueError(f"error.detail: expected `object`, got `{type(error['detail']).__name__}`")  # noqa: TRY004 as below
+
+
+def _check_text(field: str, name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{field}.{name}: expected `str`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec turns ValueError into a located error
+
+
+PAYLOADS: Final[dict[EventType, type[Payload]]] = {
+    payload.type: payload
+    for payload in (
+        ExecutionCreated,
+        ExecutionStarted,
+        ExecutionCompleted,
+        ExecutionArchived,
+        ExecutionCancelRequested,
+        ExecutionCanceled,
+        ExecutionFailRequested,
+        ExecutionFailed,
+        NodeCreated,
+        NodeReady,
+        NodeStarted,
+        NodeProgressReported,
+        NodeWaiting,
+        NodeResumeRequested,
+        NodeResumed,
+        NodeSucceeded,
+        NodeFailReported,
+        NodeFailed,
+        NodeCancelRequested,
+        NodeCanceled,
+        NodeInterruptRequested,
+        ForkOpened,
+        JoinGateUpdated,
+        JoinPassed,
+    )
+}

@@ -1,0 +1,141 @@
+"""JSON in and out: strict about what the specification names, generous about what it does not.
+
+Every wire object is a msgspec struct, so decoding *is* validation. Objects that may carry fields nobody has thought of
+yet (event payloads, commands, graph nodes) derive from :class:`Extensible`: what is not a declared field is kept in
+``extra`` and written back out.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum, unique
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from pyoco_server.errors import InvalidInputError
+
+JsonObject = dict[str, Any]
+Raw = bytes | bytearray | memoryview | str | Mapping[str, Any]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+"""An identifier: any text but the empty one."""
+
+
+class Extensible(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False, dict=False):
+    """A wire object that keeps the fields it does not know."""
+
+    extra: JsonObject = {}
+
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Extensible)
+
+
+@unique
+class DecodeProblem(StrEnum):
+    """Why something could not be decoded."""
+
+    MALFORMED_JSON = "MALFORMED_JSON"
+    TOO_DEEP = "TOO_DEEP"
+    NOT_AN_OBJECT = "NOT_AN_OBJECT"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    UNKNOWN_FIELD = "UNKNOWN_FIELD"
+    MISSING_FIELD = "MISSING_FIELD"
+    ILL_TYPED_FIELD = "ILL_TYPED_FIELD"
+    UNSUPPORTED_SCHEMA_VERSION = "UNSUPPORTED_SCHEMA_VERSION"
+
+
+class DecodeError(InvalidInputError, ValueError):
+    """What was received is not what it claims to be; ``path`` says where."""
+
+    def __init__(self, problem: DecodeProblem, message: str, *, path: str = "$") -> None:
+        super().__init__(f"{message} (at {path})")
+        self.problem = problem
+        self.message = message
+        self.path = path
+
+
+_MISSING: Final = re.compile(r"missing required field `(?P<field>[^`]+)`")
+_UNKNOWN: Final = re.compile(r"contains unknown field `(?P<field>[^`]+)`")
+_LOCATION: Final = re.compile(r" - at `(?:key in )?(?P<path>[^`]+)`$")
+
+
+def parse_object(raw: Raw) -> JsonObject:
+    """Return ``raw`` as a JSON object; text and bytes are parsed, mappings are taken as they are."""
+    if isinstance(raw, Mapping):
+        return dict(raw)
+    try:
+        value = msgspec.json.decode(raw)
+    except RecursionError as error:
+        raise DecodeError(DecodeProblem.TOO_DEEP, "nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise DecodeError(DecodeProblem.MALFORMED_JSON, f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DecodeError(DecodeProblem.NOT_AN_OBJECT, f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def read(value: object, type_: type[T], *, at: str = "$") -> T:
+    """Convert plain JSON values to ``type_``, or say precisely which field is wrong."""
+    try:
+        return msgspec.convert(value, type_)
+    except RecursionError as error:
+        raise DecodeError(DecodeProblem.TOO_DEEP, "nested too deeply", path=at) from error
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), at) from error
+
+
+def read_extensible(value: JsonObject, type_: type[E], *, at: str = "$") -> E:
+    """Like :func:`read`, keeping undeclared fields in ``extra``."""
+    declared = wire_fields(type_)
+    extra = {key: item for key, item in value.items() if key not in declared}
+    known = {key: item for key, item in value.items() if key in declared} if extra else value
+    decoded = read(known, type_, at=at)
+    return msgspec.structs.replace(decoded, extra=extra) if extra else decoded
+
+
+@cache
+def wire_fields(type_: type[Extensible]) -> frozenset[str]:
+    """The names ``type_`` declares, as they are spelt on the wire."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(type_)) - {"extra"}
+
+
+def plain(value: Extensible) -> JsonObject:
+    """Return the JSON object for ``value``: declared fields first, then what was kept. Defaults are left out."""
+    encoded: JsonObject = msgspec.to_builtins(value)
+    kept = encoded.pop("extra", None)
+    return {**encoded, **kept} if kept else encoded
+
+
+def as_json(value: msgspec.Struct) -> JsonObject:
+    """Return exactly what a reader of the JSON would get: plain lists and dictionaries, times as text."""
+    read_back: JsonObject = msgspec.json.decode(msgspec.json.encode(value))
+    return read_back
+
+
+def timestamp(moment: datetime | str) -> datetime:
+    """Return an aware UTC time; accepts an RFC 3339 text. A time without its offset is refused, not guessed."""
+    if isinstance(moment, str):
+        moment = read(moment, datetime, at="now")
+    if moment.tzinfo is None:
+        raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, "a time needs its offset from UTC", path="now")
+    return moment.astimezone(UTC)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write an aware time the way every document here does: UTC, ending in Z."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _explain(message: str, at: str) -> DecodeError:
+    location = _LOCATION.search(message)
+    path = at + location["path"][1:] if location else at
+    message = _LOCATION.sub("", message)
+    if missing := _MISSING.search(message):
+        path = f"{path}.{missing['field']}"
+        return DecodeError(DecodeProblem.MISSING_FIELD, f"{missing['field']} is required", path=path)
+    if unknown := _UNKNOWN.search(message):
+        path = f"{path}.{unknown['field']}"
+        return DecodeError(DecodeProblem.UNKNOWN_FIELD, f"{unknown['field']} is not a field here", path=path)
+    return DecodeError(DecodeProblem.ILL_TYPED_FIELD, message[:1].lower() + message[1:], path=path)

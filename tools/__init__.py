@@ -1,0 +1,1 @@
+"""Tools that write and check the generated documents, and run the long checks."""
