@@ -1,7 +1,5 @@
 """A commit in the making: the events so far, and the state they lead to."""
 
-from collections.abc import Iterable
-
 from pyoco_server.core.events import Actor, ActorKind, Event, Stamp
 from pyoco_server.core.payloads import Payload
 from pyoco_server.core.reducer import reduce
@@ -23,15 +21,13 @@ class Draft:
         self.events: list[Event] = []
         self._stamp = stamp
 
-    def extend(self, events: Iterable[Event]) -> None:
-        """Take events somebody else made."""
-        for event in events:
-            self.events.append(event)
-            self.state = reduce(self.state, event)
+    def take(self, event: Event) -> None:
+        """Take an event somebody else made."""
+        self.events.append(event)
+        self.state = reduce(self.state, event)
 
     def emit(self, payload: Payload, cause: Event | None, *, actor: Actor = ORCHESTRATOR) -> Event:
         """Make an event and take it; ``cause`` is the event that brought it about."""
         event = self._stamp.event(payload, actor, causation_id=cause.event_id if cause else None)
-        self.events.append(event)
-        self.state = reduce(self.state, event)
+        self.take(event)
         return event

@@ -8,6 +8,7 @@ failure of the execution (and then nodes never reached stay what they are, never
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -16,6 +17,7 @@ from pyoco_server.core.events import Event
 from pyoco_server.core.graph import FailPolicy, Graph
 from pyoco_server.core.joins import Fate, Tally, Verdict
 from pyoco_server.core.payloads import (
+    EdgeOn,
     ExecutionFailed,
     NodeCanceled,
     NodeInterruptRequested,
@@ -25,7 +27,8 @@ from pyoco_server.core.payloads import (
 from pyoco_server.core.state import ExecutionState, NodeState
 from pyoco_server.core.transitions import NodeStatus
 
-_FATAL = frozenset({SkipKind.FAILED, SkipKind.CANCELED})
+_FATAL: Final = frozenset({SkipKind.FAILED, SkipKind.CANCELED})
+_FAILURES: Final = {NodeStatus.FAILED: "failed", NodeStatus.CANCELED: "was canceled"}
 
 
 class Fatal(msgspec.Struct, frozen=True):
@@ -42,12 +45,15 @@ class Skipped(msgspec.Struct, frozen=True):
 
 def foreclose(graph: Graph, state: ExecutionState, node: NodeState) -> Fatal | Skipped:
     """Work out what the end of ``node`` makes impossible. Looks only at what lies behind it."""
-    if node.status is NodeStatus.FAILED and graph.nodes[node.node_id].fail_policy is FailPolicy.STOP:
+    unhandled = node.fate(EdgeOn.SUCCESS) is Fate.FAILED
+    if unhandled and graph.nodes[node.node_id].fail_policy is FailPolicy.STOP:
         return Fatal(node.node_id)
     journey = _Journey(graph, state)
     for edge in graph.outgoing(node.node_id):
         fate = node.fate(edge.on)
-        if fate is not None and fate is not Fate.TAKEN:
+        if fate is Fate.TAKEN:
+            journey.check(edge.target)
+        elif fate is not None:
             journey.arrive(edge.target, Skip(node.node_id, SkipKind(fate.value)))
     return journey.run()
 
@@ -59,6 +65,7 @@ class _Journey:
         self._graph = graph
         self._state = state
         self._tallies: dict[str, Tally] = {}
+        self._blame: dict[tuple[str, SkipKind], str] = {}
         self._doomed: dict[str, Skip] = {}
         self._open: list[str] = []
         self._fatal: str | None = None
@@ -88,8 +95,17 @@ class _Journey:
         tally = self._tally(target)
         if tally is None:
             self._doom(target, skip)
-        elif self._graph.rule(target).verdict(tally) is Verdict.BLOCKED:
+        elif self._is_blocked(target, tally):
             self._doom(target, self._worst(target, tally, skip))
+
+    def check(self, target: str) -> None:
+        """A branch came in, and may have been the last one a predicate waited for in vain."""
+        tally = self._tally(target)
+        if tally is not None and self._is_idle(target) and self._is_blocked(target, tally):
+            self._doom(target, self._worst(target, tally, Skip(target, SkipKind.FAILED)))
+
+    def _is_blocked(self, target: str, tally: Tally) -> bool:
+        return self._graph.rule(target).verdict(tally) is Verdict.BLOCKED
 
     def _doom(self, target: str, skip: Skip) -> None:
         self._doomed[target] = skip
@@ -100,6 +116,7 @@ class _Journey:
         tally = self._tally(target)
         if tally is not None:
             self._tallies[target] = tally.plus(Fate(skip.counts_as.value))
+            self._blame.setdefault((target, skip.counts_as), skip.by)
 
     def _tally(self, target: str) -> Tally | None:
         """The target's tally with the doomed edges counted in; None if it has but one edge."""
@@ -113,14 +130,14 @@ class _Journey:
     def _worst(self, target: str, tally: Tally, skip: Skip) -> Skip:
         """How the target counts further on: as the worst of what kept it from running, whoever came last."""
         worst = tally.worst()
-        if worst is skip.counts_as:
+        if worst is skip.counts_as or worst is SkipKind.DROPPED:
             return skip
-        for edge in self._graph.incoming(target):
-            source = self._state.nodes[edge.source]
-            fate = source.fate(edge.on)
-            if fate is not None and fate.value == worst.value:
-                return Skip(source.skip.by if source.skip else source.node_id, worst)
-        return skip
+        blamed = self._blame.get((target, worst))
+        if blamed is not None:
+            return Skip(blamed, worst)
+        sources = ((self._state.nodes[edge.source], edge.on) for edge in self._graph.incoming(target))
+        culprit = next(source for source, on in sources if source.fate(on) == worst.value)
+        return Skip(culprit.skip.by if culprit.skip else culprit.node_id, worst)
 
     def _is_idle(self, node_id: str) -> bool:
         return self._state.nodes[node_id].status is NodeStatus.IDLE
@@ -131,7 +148,7 @@ def fail_execution(draft: Draft, node_id: str, cause: Event | None) -> None:
     failed = draft.state.nodes[node_id]
     for node in sorted(draft.state.live_nodes(), key=lambda live: live.node_id):
         stop_node(draft, node, f"the execution failed at '{node_id}'", cause)
-    verb = "failed" if failed.status is NodeStatus.FAILED else "was canceled"
+    verb = _FAILURES.get(failed.status, "can never pass")
     draft.emit(
         ExecutionFailed(reason=f"node '{node_id}' {verb}", failed_node_id=node_id, error=failed.error),
         cause,
