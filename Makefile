@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MUTANTS_VENV := .venv-mutants
+MUTANTS_READY := $(MUTANTS_VENV)/.ready
 PIP_FLAGS := --quiet --disable-pip-version-check
 
 .PHONY: help setup demo test check unit properties format bench docs mutants clean
@@ -59,9 +61,13 @@ docs: $(READY)
 	$(BIN)/python -m tools.state_diagrams
 	$(BIN)/python -m tools.spec_coverage
 
-mutants: $(READY)
-	@$(BIN)/python -m pip install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,mutants]'
-	$(BIN)/python -m tools.mutants
+mutants: $(MUTANTS_READY)
+	PATH="$(CURDIR)/$(MUTANTS_VENV)/bin:$$PATH" $(MUTANTS_VENV)/bin/python -m tools.mutants
+
+$(MUTANTS_READY): pyproject.toml
+	@test -d $(MUTANTS_VENV) || $(PYTHON) -m venv $(MUTANTS_VENV)
+	@$(MUTANTS_VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[mutants]'
+	@touch $(MUTANTS_READY)
 
 clean:
-	rm -rf $(VENV) mutants dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MUTANTS_VENV) mutants dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
