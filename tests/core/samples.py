@@ -29,7 +29,7 @@ PAYLOADS: dict[str, dict[str, Any]] = {
 
 def any_event(name: str, node_id: str = "a", **fields: Any) -> Event:
     """One event of the type, about the node if it is a node's."""
-    about = {} if name.startswith("EXECUTION") else {"nodeId": node_id}
+    about: dict[str, Any] = {} if name.startswith("EXECUTION") else {"nodeId": node_id}
     return event(name, **about, **PAYLOADS.get(name, {}) | fields)
 
 

@@ -1,6 +1,7 @@
 """The order in which events that share a batch are applied."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from pyoco_server.core import CancelMode, Event, EventType, ExecutionStatus, Nod
 from pyoco_server.core.batch import BATCH_PLACE
 from tests.build import Run, chain, command, event, state_of, types
 
-ONE_OF_EACH_CLASS = (
+ONE_OF_EACH_CLASS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("EXECUTION_CANCEL_REQUESTED", {}),
     ("EXECUTION_CANCELED", {}),
     ("NODE_FAILED", {"nodeId": "a"}),
@@ -51,7 +52,7 @@ def test_class_of_every_event(event_type: EventType) -> None:
 
 @pytest.mark.spec("003 §10")
 @pytest.mark.parametrize("given", list(itertools.permutations(ONE_OF_EACH_CLASS)))
-def test_independent_events_are_ordered_by_class(given: tuple[tuple[str, dict[str, object]], ...]) -> None:
+def test_independent_events_are_ordered_by_class(given: tuple[tuple[str, dict[str, Any]], ...]) -> None:
     batch = [event(name, **fields) for name, fields in given]
     assert types(order_batch(batch)) == [name for name, _ in ONE_OF_EACH_CLASS]
 
@@ -104,7 +105,7 @@ def test_empty_batch_stays_empty() -> None:
     assert order_batch([]) == []
 
 
-def family(*described: tuple[str, dict[str, object]]) -> list[Event]:
+def family(*described: tuple[str, dict[str, Any]]) -> list[Event]:
     """Events each of which was caused by the one before."""
     made: list[Event] = []
     for name, fields in described:

@@ -221,6 +221,12 @@ def test_second_cancel_adds_nothing(made: Callable[[], Run]) -> None:
     assert run.state.cancel_reason == "first"
 
 
+def test_asking_again_without_patience_ends_the_cancel() -> None:
+    run = running()
+    run.do("CancelExecution")
+    assert types(run.do("CancelExecution", cancel_mode=NOW)) == ["NODE_CANCELED", "NODE_CANCELED", "EXECUTION_CANCELED"]
+
+
 def test_interrupt_is_asked_once() -> None:
     run = running()
     run.do("CancelExecution")
@@ -317,6 +323,14 @@ def test_nothing_can_be_stopped_after_the_end(ask: Callable[[Run, str], list[Eve
     run.fail("a")
     with pytest.raises(NodeNotStoppableError, match="'b'"):
         ask(run, "b")
+
+
+def test_worker_that_was_replaced_cannot_confirm_that_it_stopped() -> None:
+    run = running()
+    run.do("StartNode", "a", attempt=2)
+    run.commit([event("NODE_INTERRUPT_REQUESTED", nodeId="a")])
+    with pytest.raises(NodeNotStoppableError, match="attempt 1 was replaced by attempt 2"):
+        confirm_stopped(run.graph, run.state, "a", actor=WORKER, now=run.now, new_id=run.new_id, attempt=1)
 
 
 def test_worker_nobody_asked_cannot_confirm_that_it_stopped() -> None:

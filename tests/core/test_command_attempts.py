@@ -122,7 +122,32 @@ def test_a_failure_with_attempts_left_is_only_reported() -> None:
 
 @pytest.mark.spec("001 §4.12")
 def test_a_failure_of_the_last_attempt_fails_the_node() -> None:
-    assert types(answer(running(attempt=2, retries=1), "FailNode")) == ["NODE_FAIL_REPORTED", "NODE_FAILED"]
+    failed_twice = fold(
+        [
+            event("NODE_STARTED", nodeId="a", attempt=2),
+            event("NODE_FAIL_REPORTED", nodeId="a", attempt=2),
+            event("NODE_STARTED", nodeId="a", attempt=3),
+        ],
+        between_attempts(),
+    )
+    assert types(answer(failed_twice, "FailNode")) == ["NODE_FAIL_REPORTED", "NODE_FAILED"]
+
+
+@pytest.mark.spec("001 §4.12")
+def test_a_worker_that_took_over_does_not_use_up_a_retry() -> None:
+    assert types(answer(running(attempt=2, retries=1), "FailNode")) == ["NODE_FAIL_REPORTED"]
+
+
+@pytest.mark.spec("001 §4.12")
+def test_a_waiting_node_that_fails_is_not_tried_again() -> None:
+    waiting = state_of(*with_node(NodeStatus.WAITING, retries=2))
+    assert types(answer(waiting, "FailNode")) == ["NODE_FAIL_REPORTED", "NODE_FAILED"]
+
+
+@pytest.mark.spec("001 §4.12")
+def test_giving_up_between_attempts_keeps_what_the_command_added() -> None:
+    (made,) = answer(between_attempts(), "FailNode", retryable=False, note="gave up")
+    assert (made.type, payload(made)["note"]) == ("NODE_FAILED", "gave up")
 
 
 @pytest.mark.spec("001 §4.12")
@@ -257,3 +282,32 @@ def test_work_seen_to_end_does_not_keep_the_execution_from_ending_canceled(name:
     run.do(name, "a", observed=True)
     assert (run.status("a"), run.state.status) == (status, ExecutionStatus.CANCELED)
     assert run.state.nodes["a"].cancellation_applied
+
+
+# --- Stale resumes ---------------------------------------------------------------------------------------------------
+
+
+def waiting_in_second_attempt() -> ExecutionState:
+    return fold([event("NODE_WAITING", nodeId="a", attempt=2)], running(attempt=2))
+
+
+@pytest.mark.spec("001 §4.9", "001 §4.10")
+@pytest.mark.parametrize("name", ["RequestResumeNode", "ResumeNode"])
+def test_a_replaced_attempt_cannot_be_resumed(name: str) -> None:
+    assert refusal(waiting_in_second_attempt(), name, attempt=1) is RejectionCode.STALE_ATTEMPT
+
+
+@pytest.mark.spec("000 §3.14", "000 §3.15", "000 §3.19", "000 §3.20", "000 §3.21")
+@pytest.mark.parametrize(
+    "event_type",
+    [
+        "NODE_RESUMED",
+        "NODE_RESUME_REQUESTED",
+        "NODE_CANCELED",
+        "NODE_INTERRUPT_REQUESTED",
+        "NODE_CANCEL_REQUESTED",
+    ],
+)
+def test_an_event_of_a_replaced_attempt_changes_nothing(event_type: str) -> None:
+    before = waiting_in_second_attempt()
+    assert fold([event(event_type, nodeId="a", attempt=1)], before) is before

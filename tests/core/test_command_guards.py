@@ -92,9 +92,9 @@ BECOMES: dict[str, tuple[NodeStatus | str, dict[str, Any], list[tuple[str, dict[
     "RequestResumeNode": (
         NodeStatus.WAITING,
         {"resumeKey": "key"},
-        [("NODE_RESUME_REQUESTED", {"resumeKey": "key", "requestedBy": BY_ANN})],
+        [("NODE_RESUME_REQUESTED", {"resumeKey": "key", "requestedBy": BY_ANN, "attempt": 1})],
     ),
-    "ResumeNode": (NodeStatus.WAITING, {"resumeKey": "key"}, [("NODE_RESUMED", {})]),
+    "ResumeNode": (NodeStatus.WAITING, {"resumeKey": "key"}, [("NODE_RESUMED", {"attempt": 1})]),
     "SucceedNode": (
         NodeStatus.RUNNING,
         {"output": {"x": 1}},

@@ -345,3 +345,28 @@ def test_progress_is_any_number_of_percent(progress: float) -> None:
 def test_four_join_policies_are_known(policy: str) -> None:
     sent = wire("JOIN_GATE_UPDATED", smallest(PAYLOADS["JOIN_GATE_UPDATED"]) | {"policy": policy})
     assert event_to_dict(decode_event(sent)) == sent
+
+
+@pytest.mark.spec("000 §1.1")
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+09:00", "9999-12-31T23:59:59-09:00"])
+def test_a_time_outside_the_calendar_is_refused(at: str) -> None:
+    error = refused(ENVELOPE | {"occurredAt": at})
+    assert (error.problem, error.path) == (DecodeProblem.ILL_TYPED_FIELD, "$.occurredAt")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "problem", "path"),
+    [
+        ("EXECUTION_STARTED", {"startedBy": {}}, DecodeProblem.MISSING_FIELD, "startedBy.kind"),
+        ("EXECUTION_STARTED", {"startedBy": {"kind": 7}}, DecodeProblem.ILL_TYPED_FIELD, "startedBy.kind"),
+        ("EXECUTION_CANCEL_REQUESTED", {"requestedBy": {"id": "x"}}, DecodeProblem.MISSING_FIELD, "requestedBy.kind"),
+        ("NODE_FAILED", {"nodeId": "a", "error": {"code": 7}}, DecodeProblem.ILL_TYPED_FIELD, "error.code"),
+        ("NODE_FAILED", {"nodeId": "a", "error": {"detail": "x"}}, DecodeProblem.ILL_TYPED_FIELD, "error.detail"),
+    ],
+)
+@pytest.mark.spec("000 §3.2", "000 §3.5", "000 §3.18")
+def test_a_wrong_part_of_an_object_is_named(
+    name: str, fields: dict[str, Any], problem: DecodeProblem, path: str
+) -> None:
+    error = refused(wire(name, fields))
+    assert (error.problem, error.path) == (problem, f"$.payload.{path}")

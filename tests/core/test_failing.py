@@ -166,8 +166,7 @@ def test_canceled_node_nobody_can_do_without_fails_the_execution() -> None:
 def test_canceled_branch_is_absorbed_by_a_join_that_can_do_without() -> None:
     run = Run(diamond("a", "b", join={"policy": "ANY_SUCCESS"}))
     drop(run, "a")
-    assert run.state.status is ExecutionStatus.ACTIVE
-    assert run.state.join_gates["j"].canceled_branches == ("a",)
+    assert (run.state.status, run.state.join_gates["j"].canceled_branches) == (ExecutionStatus.ACTIVE, ("a",))
     run.succeed("b", "after")
     assert run.state.status is ExecutionStatus.COMPLETED
 
@@ -268,18 +267,40 @@ def test_success_end_is_reached_by_whoever_comes_first() -> None:
     assert run.state.status is ExecutionStatus.COMPLETED
 
 
-def test_skipped_node_counts_as_the_worst_that_kept_it_from_running() -> None:
-    """One input failed alone, another for everybody: the second decides, though a join absorbs it further on."""
-    edges = "s>f f>a f>b f>c a>t b>t t>j c>j j>z"
-    nodes = "s:Start f:Fork a b c t j:Join z:Success"
-    run = Run(graph(nodes, edges, a={"failPolicy": "isolate"}, j={"policy": "ANY_SUCCESS"}))
-    run.start("a", "b")
-    drop(run, "b")
-    assert run.state.nodes["t"].skip is not None
-    run.do("FailNode", "a")
+# --- Blame -----------------------------------------------------------------------------------------------------------
+
+ANY = {"policy": "ANY_SUCCESS"}
+ISOLATE = {"failPolicy": "isolate"}
+
+
+def test_join_blocked_by_an_isolated_failure_counts_as_the_failure_before_it() -> None:
+    run = Run(graph("s:Start f:Fork a b j:Join z:Success", "s>f f>a f>b a>j b>j j>z", b=ISOLATE, j=ANY))
+    run.fail("a")
+    made = run.fail("b")
+    assert (types(made)[-1], payload(made[-1])["failedNodeId"]) == ("EXECUTION_FAILED", "a")
+
+
+def test_blame_goes_to_the_node_that_failed_not_to_the_one_skipped_because_of_it() -> None:
+    edges = "s>f f>a f>b a>a2 a2>j b>j j>z"
+    run = Run(graph("s:Start f:Fork a a2 b j:Join z:Success", edges, b=ISOLATE, j=ANY))
+    assert skips(run.fail("a")) == {"a2": ("a", "failed")}
+    assert payload(run.fail("b")[-1])["failedNodeId"] == "a"
+
+
+def test_blame_travels_through_a_join_blocked_on_the_way() -> None:
+    edges = "s>f f>a f>b a>i b>k b>i k>j i>j j>z"
+    run = Run(graph("s:Start f:Fork a b k i:Join j:Join z:Success", edges, b=ISOLATE, i=ANY, j=ANY))
+    run.fail("a")
+    assert payload(run.fail("b")[-1])["failedNodeId"] == "a"
+
+
+def test_skip_tells_whose_failure_it_was_when_a_later_join_absorbs_it() -> None:
+    edges = "s>f f>a f>b f>c a>i b>i i>t t>j c>j j>z"
+    run = Run(graph("s:Start f:Fork a b c i:Join t j:Join z:Success", edges, b=ISOLATE, i=ANY, j=ANY))
+    run.fail("a")
+    assert skips(run.fail("b")) == {"i": ("a", "failed"), "t": ("a", "failed")}
     run.succeed("c")
     assert run.state.status is ExecutionStatus.COMPLETED
-    assert statuses(run, "t j") == "CANCELED SUCCEEDED"
 
 
 # --- Out of turn -----------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ SCENARIOS = [
     (MAJORITY, "-a +b +c", "SUCCEEDED", "ACTIVE"),
     (MAJORITY, "+a -b -c", "IDLE", "FAILED"),
     (MAJORITY, "-a -b -c", "IDLE", "FAILED"),
+    (MAJORITY, "-a -b +c", "IDLE", "FAILED"),
 ]
 
 
@@ -287,9 +288,8 @@ def test_gate_is_kept_in_the_state() -> None:
 def test_node_made_while_running_belongs_to_its_maker() -> None:
     """Its end has no consequences in the graph, but the execution waits for it."""
     run = Run(diamond("a", "b", join=ANY))
-    made = {"nodeId": "extra", "nodeType": "Task"}
-    run.commit([event("NODE_CREATED", **made), event("NODE_READY", nodeId="extra")])
+    run.commit([event("NODE_CREATED", nodeId="extra", nodeType="Task"), event("NODE_READY", nodeId="extra")])
     run.succeed("a", "after")
-    assert run.state.status is ExecutionStatus.ACTIVE
+    assert (run.status("z"), run.state.status) == (NodeStatus.SUCCEEDED, ExecutionStatus.ACTIVE)
     run.succeed("extra")
     assert run.state.status is ExecutionStatus.COMPLETED

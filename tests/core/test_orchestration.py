@@ -13,11 +13,12 @@ from pyoco_server.core import (
     ExecutionStatus,
     Graph,
     NodeStatus,
+    advance,
     cancel_node,
     confirm_stopped,
     orchestrate,
 )
-from tests.build import Run, chain, diamond, graph, payload, types
+from tests.build import T0, Ids, Run, chain, command, diamond, event, graph, payload, state_of, types
 
 ENGINE = Actor(ActorKind.SYSTEM, "engine")
 
@@ -279,3 +280,11 @@ def test_once_converged_there_is_nothing_left_to_do() -> None:
     run = Run(chain("a"))
     run.do("CancelExecution")
     assert grace_is_over(run) == []
+
+
+@pytest.mark.spec("001 §6")
+def test_starting_again_draws_no_consequences_of_a_log_without_nodes() -> None:
+    bare = state_of(event("EXECUTION_CREATED", graphId="g"), event("EXECUTION_STARTED"))
+    assert advance(chain("a"), bare, command("StartExecution"), now=T0, new_id=Ids()) == []
+    made = orchestrate(chain("a"), bare, now=T0, new_id=Ids())
+    assert [payload(found)["nodeId"] for found in made if found.type == "NODE_READY"] == ["s", "a"]

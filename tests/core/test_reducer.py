@@ -16,7 +16,7 @@ NODE = event("NODE_CREATED", nodeId="a", nodeType="Task")
 ERROR = {"code": "E", "message": "broke"}
 NODE_STATUSES = list(NodeStatus)
 RANKED = ["IDLE", "READY", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELED"]
-INTO = {
+INTO: dict[str, tuple[str, dict[str, Any]] | None] = {
     "IDLE": None,
     "READY": ("NODE_READY", {}),
     "RUNNING": ("NODE_STARTED", {"attempt": 1}),

@@ -6,6 +6,7 @@ end, a creation does not undo an end, a node canceled after the request was canc
 were there when the execution was canceled are marked.
 """
 
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -34,6 +35,19 @@ PROGRESS = {
     "EXECUTION_COMPLETED",
     "EXECUTION_FAILED",
 }
+REPORTS: dict[str, tuple[str | None, str]] = {
+    "NODE_STARTED": ("RUNNING", "workerId"),
+    "NODE_WAITING": ("WAITING", "waitKey"),
+    "NODE_SUCCEEDED": ("SUCCEEDED", "output"),
+    "NODE_FAIL_REPORTED": (None, "error"),
+    "NODE_FAILED": ("FAILED", "error"),
+}
+FIRST_TIMES = {
+    "EXECUTION_CANCEL_REQUESTED": ("cancelRequestedAt", "ACTIVE"),
+    "EXECUTION_CANCELED": ("canceledAt", "CANCELED"),
+    "EXECUTION_FAILED": ("failedAt", "FAILED"),
+    "EXECUTION_COMPLETED": ("completedAt", "COMPLETED"),
+}
 TIMES = ("cancelRequestedAt", "canceledAt", "failedAt", "completedAt")
 
 
@@ -57,20 +71,12 @@ def reference(state: Plain, wire: Plain) -> None:
 
 
 def apply_to_execution(state: Plain, name: str, at: str) -> None:
-    match name:
-        case "EXECUTION_CREATED" | "EXECUTION_STARTED":
-            choose_exec(state, "ACTIVE")
-        case "EXECUTION_CANCEL_REQUESTED":
-            state["cancelRequestedAt"] = state["cancelRequestedAt"] or at
-        case "EXECUTION_CANCELED":
-            state["canceledAt"] = state["canceledAt"] or at
-            choose_exec(state, "CANCELED")
-        case "EXECUTION_FAILED":
-            state["failedAt"] = state["failedAt"] or at
-            choose_exec(state, "FAILED")
-        case "EXECUTION_COMPLETED":
-            state["completedAt"] = state["completedAt"] or at
-            choose_exec(state, "COMPLETED")
+    if name in ("EXECUTION_CREATED", "EXECUTION_STARTED"):
+        choose_exec(state, "ACTIVE")
+    if name in FIRST_TIMES:
+        field, status = FIRST_TIMES[name]
+        state[field] = state[field] or at
+        choose_exec(state, status)
 
 
 def choose_exec(state: Plain, candidate: str) -> None:
@@ -86,32 +92,25 @@ def apply_to_node(state: Plain, name: str, payload: Plain) -> None:
         return
     if payload.get("attempt", node["attempt"]) < node["attempt"]:
         return
-    match name:
-        case "NODE_READY":
-            if state["status"] == "ACTIVE":
-                choose_node(node, "READY")
-        case "NODE_STARTED":
-            choose_node(node, "RUNNING")
+    if name in ("NODE_READY", "NODE_RESUMED", "NODE_CANCELED"):
+        move_node(state, node, name)
+    elif name in REPORTS:
+        status, field = REPORTS[name]
+        if status is not None:
+            choose_node(node, status)
+        if name == "NODE_STARTED":
             node["attempt"] = max(node["attempt"], payload["attempt"])
-            keep(node, payload, "workerId")
-        case "NODE_WAITING":
-            choose_node(node, "WAITING")
-            keep(node, payload, "waitKey")
-        case "NODE_RESUMED":
-            if node["status"] == "WAITING":
-                node["status"] = "RUNNING"
-        case "NODE_SUCCEEDED":
-            choose_node(node, "SUCCEEDED")
-            keep(node, payload, "output")
-        case "NODE_FAIL_REPORTED":
-            keep(node, payload, "error")
-        case "NODE_FAILED":
-            choose_node(node, "FAILED")
-            keep(node, payload, "error")
-        case "NODE_CANCELED":
-            if node["status"] != "CANCELED" and state["cancelRequestedAt"] is not None:
-                node["canceledByExecution"] = True
-            choose_node(node, "CANCELED")
+        node[field] = node[field] if payload.get(field) is None else payload[field]
+
+
+def move_node(state: Plain, node: Plain, name: str) -> None:
+    if name == "NODE_READY" and state["status"] == "ACTIVE":
+        choose_node(node, "READY")
+    if name == "NODE_RESUMED" and node["status"] == "WAITING":
+        node["status"] = "RUNNING"
+    if name == "NODE_CANCELED" and node["status"] != "CANCELED":
+        choose_node(node, "CANCELED")
+        node["canceledByExecution"] = state["cancelRequestedAt"] is not None
 
 
 def new_node(payload: Plain) -> Plain:
@@ -131,11 +130,6 @@ def new_node(payload: Plain) -> Plain:
 def choose_node(node: Plain, candidate: str) -> None:
     if RANK[candidate] > RANK[node["status"]]:
         node["status"] = candidate
-
-
-def keep(node: Plain, payload: Plain, field: str) -> None:
-    if payload.get(field) is not None:
-        node[field] = payload[field]
 
 
 def normalize(state: Plain) -> None:
@@ -171,14 +165,14 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "NODE_STARTED": ({"nodeId": node_ids, "attempt": attempts}, {"workerId": texts}),
     "NODE_PROGRESS_REPORTED": ({"nodeId": node_ids}, {"attempt": attempts, "progress": st.integers(0, 100)}),
     "NODE_WAITING": ({"nodeId": node_ids}, {"attempt": attempts, "waitKey": texts, "prompt": objects}),
-    "NODE_RESUME_REQUESTED": ({"nodeId": node_ids}, {"resumeKey": texts}),
-    "NODE_RESUMED": ({"nodeId": node_ids}, {}),
+    "NODE_RESUME_REQUESTED": ({"nodeId": node_ids}, {"attempt": attempts, "resumeKey": texts}),
+    "NODE_RESUMED": ({"nodeId": node_ids}, {"attempt": attempts}),
     "NODE_SUCCEEDED": ({"nodeId": node_ids}, {"attempt": attempts, "output": objects}),
     "NODE_FAIL_REPORTED": ({"nodeId": node_ids}, {"attempt": attempts, "error": errors}),
     "NODE_FAILED": ({"nodeId": node_ids}, {"attempt": attempts, "error": errors}),
-    "NODE_CANCEL_REQUESTED": ({"nodeId": node_ids}, {"reason": texts}),
-    "NODE_CANCELED": ({"nodeId": node_ids}, {"reason": texts}),
-    "NODE_INTERRUPT_REQUESTED": ({"nodeId": node_ids}, {"workerId": texts}),
+    "NODE_CANCEL_REQUESTED": ({"nodeId": node_ids}, {"attempt": attempts, "reason": texts}),
+    "NODE_CANCELED": ({"nodeId": node_ids}, {"attempt": attempts, "reason": texts}),
+    "NODE_INTERRUPT_REQUESTED": ({"nodeId": node_ids}, {"attempt": attempts, "workerId": texts}),
     "FORK_OPENED": ({"nodeId": node_ids, "branchIds": branch_lists}, {}),
     "JOIN_GATE_UPDATED": (
         {
@@ -298,5 +292,5 @@ def test_cancel_request_stays_and_keeps_its_time(before: list[Event], after: lis
 @given(logs())
 def test_version_rises_exactly_when_the_state_is_a_new_one(log: list[Event]) -> None:
     states = steps(log)
-    for before, after in zip(states, states[1:], strict=False):
+    for before, after in itertools.pairwise(states):
         assert after.version == before.version + (after is not before)

@@ -9,10 +9,8 @@ import pytest
 from pyoco_server.core import (
     Event,
     EventType,
-    ExecutionState,
     ExecutionStatus,
     NodeStatus,
-    fold,
     initial_state,
     reduce,
     state_to_dict,

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from pyoco_server.core.events import Actor
-from pyoco_server.core.payloads import Attempt, Percent, check_error, check_party
+from pyoco_server.core.payloads import Attempt, ErrorInfo, Party, Percent
 from pyoco_server.core.transitions import CommandType
 from pyoco_server.core.wire import (
     DecodeError,
@@ -46,21 +46,17 @@ class StartExecution(BaseCommand, frozen=True, kw_only=True):
     """Set it going."""
 
     type: ClassVar = CommandType.START_EXECUTION
+    parts: ClassVar = {"startedBy": Party}
     started_by: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_party("startedBy", self.started_by)
 
 
 class CancelExecution(BaseCommand, frozen=True, kw_only=True):
     """End it, whatever it is doing."""
 
     type: ClassVar = CommandType.CANCEL_EXECUTION
+    parts: ClassVar = {"requestedBy": Party}
     reason: str | None = None
     requested_by: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_party("requestedBy", self.requested_by)
 
 
 class ArchiveExecution(BaseCommand, frozen=True, kw_only=True):
@@ -77,7 +73,7 @@ class NodeCommand(BaseCommand, frozen=True, kw_only=True):
 
 
 class AttemptCommand(NodeCommand, frozen=True, kw_only=True):
-    """Base of those that an attempt gives; with ``attempt`` a stale one is refused."""
+    """Base of those that concern one attempt; with ``attempt`` a stale one is refused."""
 
     attempt: Attempt | None = None
 
@@ -112,18 +108,16 @@ class PutNodeWaiting(AttemptCommand, frozen=True, kw_only=True):
     prompt: JsonObject | None = None
 
 
-class RequestResumeNode(NodeCommand, frozen=True, kw_only=True):
+class RequestResumeNode(AttemptCommand, frozen=True, kw_only=True):
     """Ask for a waiting node to go on."""
 
     type: ClassVar = CommandType.REQUEST_RESUME_NODE
+    parts: ClassVar = {"requestedBy": Party}
     resume_key: str | None = None
     requested_by: JsonObject | None = None
 
-    def __post_init__(self) -> None:
-        check_party("requestedBy", self.requested_by)
 
-
-class ResumeNode(NodeCommand, frozen=True, kw_only=True):
+class ResumeNode(AttemptCommand, frozen=True, kw_only=True):
     """Make a waiting node go on; with ``resumeKey``, only if it is the key it waits for."""
 
     type: ClassVar = CommandType.RESUME_NODE
@@ -141,11 +135,9 @@ class FailNode(AttemptCommand, frozen=True, kw_only=True):
     """The attempt failed. ``retryable: false`` ends the node even if it has attempts left."""
 
     type: ClassVar = CommandType.FAIL_NODE
+    parts: ClassVar = {"error": ErrorInfo}
     error: JsonObject | None = None
     retryable: Annotated[bool, msgspec.Meta(description="may the node's remaining attempts be used")] = True
-
-    def __post_init__(self) -> None:
-        check_error(self.error)
 
 
 Report = ReportNodeProgress | PutNodeWaiting | RequestResumeNode | ResumeNode | SucceedNode | FailNode

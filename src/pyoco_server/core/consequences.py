@@ -103,9 +103,13 @@ class Consequences:
         if state.is_cancel_requested and not state.is_terminal:
             if not self._converged:
                 conclude(self._draft, self._latest())
-        elif self._may_go_on() and state.started_at is not None and state.counts.live == 0:
+        elif self._may_go_on() and self._has_begun() and state.counts.live == 0:
             self._draft.emit(ExecutionCompleted(), self._latest())
         return self._draft.events
+
+    def _has_begun(self) -> bool:
+        start = self._draft.state.nodes.get(self._graph.start)
+        return self._draft.state.started_at is not None and start is not None and start.is_terminal
 
     def _latest(self) -> Event | None:
         return self._draft.events[-1] if self._draft.events else self._cause

@@ -121,7 +121,7 @@ def decode_event(raw: Raw) -> Event:
     return Event(
         event_id=envelope.event_id,
         execution_id=envelope.execution_id,
-        occurred_at=timestamp(envelope.occurred_at),
+        occurred_at=timestamp(envelope.occurred_at, at="$.occurredAt"),
         actor=envelope.actor,
         payload=read_extensible(envelope.payload, payload_type, at="$.payload"),
         correlation_id=envelope.correlation_id,

@@ -73,7 +73,11 @@ class RejectionCode(StrEnum):
 
 
 class CommandRejected(PyocoServerError):  # noqa: N818 the name is part of the public contract
-    """A guard refused the command; ``fact`` holds what stood in the way."""
+    """A guard refused the command; ``fact`` holds what stood in the way, spelt as in the state's JSON.
+
+    For a node command that is ``nodeId`` and, if the node exists, ``nodeStatus`` and ``attempt``; for an execution
+    command ``executionId``, ``graphId``, ``status`` or ``cancelRequestedAt``, whichever the guard looked at.
+    """
 
     def __init__(self, code: RejectionCode, command: Command, message: str, fact: JsonObject) -> None:
         super().__init__(f"{command.type} refused: {message}")
@@ -96,6 +100,8 @@ def handle(
     graph_ids: Container[str] | None = None,
 ) -> list[Event]:
     """Return the events ``command`` becomes, or raise :class:`CommandRejected`.
+
+    Only the command's own events: what follows from them, such as the end of a cancel, is the orchestrator's to say.
 
     ``observed`` is for the engine that ran the node itself: work that really ended is then recorded even though a
     cancel was requested meanwhile, because the log tells what happened. ``graph_ids`` are the graphs an execution may
@@ -260,7 +266,8 @@ def _start_node(node: NodeState, command: StartNode) -> list[Payload]:
     asked_for = command.attempt
     if node.is_at_work and asked_for in {None, node.attempt}:
         if command.worker_id is not None and command.worker_id != node.worker_id:
-            reason = f"attempt {node.attempt} is held by worker '{node.worker_id}'"
+            holder = f"worker '{node.worker_id}'" if node.worker_id else "somebody who gave no workerId"
+            reason = f"attempt {node.attempt} is held by {holder}"
             raise _refusal(RejectionCode.NODE_HELD, command, reason, node)
         return []
     if node.status is NodeStatus.RUNNING and asked_for == node.attempt:
@@ -283,12 +290,15 @@ def _report(state: ExecutionState, node: NodeState, command: Report) -> list[Pay
             return [NodeWaiting(node_id=node_id, attempt=attempt, wait_key=wait_key, prompt=prompt, extra=extra)]
         case RequestResumeNode(resume_key=resume_key):
             by = command.requested_by or _party(command)
-            return [NodeResumeRequested(node_id=node_id, resume_key=resume_key, requested_by=by, extra=extra)]
+            request = NodeResumeRequested(
+                node_id=node_id, attempt=attempt, resume_key=resume_key, requested_by=by, extra=extra
+            )
+            return [request]
         case ResumeNode(resume_key=resume_key):
             if resume_key is not None and resume_key != node.wait_key:
                 reason = "it does not wait for this resumeKey"
                 raise _refusal(RejectionCode.RESUME_KEY_MISMATCH, command, reason, node)
-            return [NodeResumed(node_id=node_id, extra=extra)]
+            return [NodeResumed(node_id=node_id, attempt=attempt, extra=extra)]
         case SucceedNode(output=output):
             return [NodeSucceeded(node_id=node_id, attempt=attempt, output=output, extra=extra)]
         case FailNode():
@@ -297,15 +307,15 @@ def _report(state: ExecutionState, node: NodeState, command: Report) -> list[Pay
 
 def _fail_node(node: NodeState, command: FailNode, *, may_retry: bool) -> list[Payload]:
     """An attempt failed: the node goes on if it may be tried again, and fails otherwise."""
-    attempt = node.attempt or None
+    node_id, attempt, error, extra = node.node_id, node.attempt or None, command.error, command.extra
     payloads: list[Payload] = []
+    failures = node.failures
     if node.failed_attempt < node.attempt:  # otherwise this attempt's failure is on record already
-        payloads.append(
-            NodeFailReported(node_id=node.node_id, attempt=attempt, error=command.error, extra=command.extra)
-        )
-    tried_again = may_retry and command.retryable and node.attempt < node.max_attempts
+        payloads.append(NodeFailReported(node_id=node_id, attempt=attempt, error=error, extra=extra))
+        failures += 1
+    tried_again = may_retry and command.retryable and failures <= node.retries
     if node.status is NodeStatus.WAITING or not tried_again:
-        payloads.append(NodeFailed(node_id=node.node_id, attempt=attempt, error=command.error))
+        payloads.append(NodeFailed(node_id=node_id, attempt=attempt, error=error, extra=extra))
     return payloads
 
 

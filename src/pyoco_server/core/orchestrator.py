@@ -13,7 +13,7 @@ from collections.abc import Container
 from datetime import datetime
 
 from pyoco_server.core.cancelling import CancelMode
-from pyoco_server.core.commands import Command
+from pyoco_server.core.commands import CancelExecution, Command
 from pyoco_server.core.consequences import Consequences
 from pyoco_server.core.draft import Draft
 from pyoco_server.core.events import Actor, Event, NewId, Stamp
@@ -76,7 +76,12 @@ def advance(
     events = handle(state, command, now=now, new_id=new_id, observed=observed, graph_ids=graph_ids)
     stamp = Stamp(execution_id=state.execution_id, now=now, new_id=new_id, correlation_id=command.correlation_id)
     work = Consequences(graph, Draft(state, stamp), cancel_mode=cancel_mode)
-    work.consider(events)
+    if events:
+        work.consider(events)
+    elif isinstance(command, CancelExecution):
+        work.consider_everything()  # asking again has no event of its own, but may mean: do not wait any longer
+    else:
+        return []
     return work.finish()
 
 
@@ -110,17 +115,21 @@ def confirm_stopped(
     actor: Actor,
     now: datetime | str,
     new_id: NewId,
+    attempt: int | None = None,
     reason: str | None = None,
     correlation_id: str | None = None,
 ) -> list[Event]:
     """Record that a node asked to stop has stopped without a result; the last one ends the cancel."""
     _check_stoppable(state, node_id)
-    if state.nodes[node_id].interrupted_attempt == 0:
+    node = state.nodes[node_id]
+    if node.interrupted_attempt == 0:
         raise NodeNotStoppableError(f"node '{node_id}' was not asked to stop")
+    if attempt is not None and attempt < node.attempt:
+        raise NodeNotStoppableError(f"node '{node_id}': attempt {attempt} was replaced by attempt {node.attempt}")
     stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
     draft = Draft(state, stamp)
     work = Consequences(graph, draft)
-    work.ended(node_id, draft.emit(NodeCanceled(node_id=node_id, reason=reason), None, actor=actor))
+    work.ended(node_id, draft.emit(NodeCanceled(node_id=node_id, attempt=attempt, reason=reason), None, actor=actor))
     return work.finish()
 
 

@@ -62,6 +62,21 @@ class Skip(msgspec.Struct, frozen=True, rename="camel", gc=False):
     counts_as: SkipKind
 
 
+class Party(msgspec.Struct, frozen=True, gc=False):
+    """Who asked: like an actor, but of any kind."""
+
+    kind: str
+    id: str | None = None
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
+    """What is known of an error."""
+
+    code: str | None = None
+    message: str | None = None
+    detail: JsonObject | None = None
+
+
 class Payload(Extensible, frozen=True, kw_only=True):
     """Base of the 24."""
 
@@ -75,7 +90,7 @@ class NodePayload(Payload, frozen=True, kw_only=True):
 
 
 class AttemptPayload(NodePayload, frozen=True, kw_only=True):
-    """Base of those that one attempt of a node reports; ``attempt`` (ours) lets a stale one be told apart."""
+    """Base of those that concern one attempt of a node; ``attempt`` (ours) lets a stale one be told apart."""
 
     attempt: Attempt | None = None
 
@@ -95,10 +110,8 @@ class ExecutionStarted(Payload, frozen=True, kw_only=True):
     """The execution was set going."""
 
     type: ClassVar = EventType.EXECUTION_STARTED
+    parts: ClassVar = {"startedBy": Party}
     started_by: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_party("startedBy", self.started_by)
 
 
 class ExecutionCompleted(Payload, frozen=True, kw_only=True):
@@ -122,11 +135,9 @@ class ExecutionCancelRequested(Payload, frozen=True, kw_only=True):
     """From here on the execution can only end canceled."""
 
     type: ClassVar = EventType.EXECUTION_CANCEL_REQUESTED
+    parts: ClassVar = {"requestedBy": Party}
     reason: str | None = None
     requested_by: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_party("requestedBy", self.requested_by)
 
 
 class ExecutionCanceled(Payload, frozen=True, kw_only=True):
@@ -141,23 +152,19 @@ class ExecutionFailRequested(Payload, frozen=True, kw_only=True):
     """Somebody asked for the execution to fail; a record only."""
 
     type: ClassVar = EventType.EXECUTION_FAIL_REQUESTED
+    parts: ClassVar = {"requestedBy": Party}
     reason: str | None = None
     requested_by: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_party("requestedBy", self.requested_by)
 
 
 class ExecutionFailed(Payload, frozen=True, kw_only=True):
     """The execution failed."""
 
     type: ClassVar = EventType.EXECUTION_FAILED
+    parts: ClassVar = {"error": ErrorInfo}
     reason: str | None = None
     failed_node_id: str | None = None
     error: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_error(self.error)
 
 
 # --- Node lifecycle --------------------------------------------------------------------------------------------------
@@ -186,7 +193,7 @@ class NodeReady(NodePayload, frozen=True, kw_only=True):
     type: ClassVar = EventType.NODE_READY
 
 
-class NodeStarted(NodePayload, frozen=True, kw_only=True):
+class NodeStarted(AttemptPayload, frozen=True, kw_only=True):
     """An attempt began."""
 
     type: ClassVar = EventType.NODE_STARTED
@@ -211,18 +218,16 @@ class NodeWaiting(AttemptPayload, frozen=True, kw_only=True):
     prompt: JsonObject | None = None
 
 
-class NodeResumeRequested(NodePayload, frozen=True, kw_only=True):
+class NodeResumeRequested(AttemptPayload, frozen=True, kw_only=True):
     """Somebody asked for a waiting node to go on."""
 
     type: ClassVar = EventType.NODE_RESUME_REQUESTED
+    parts: ClassVar = {"requestedBy": Party}
     resume_key: str | None = None
     requested_by: JsonObject | None = None
 
-    def __post_init__(self) -> None:
-        check_party("requestedBy", self.requested_by)
 
-
-class NodeResumed(NodePayload, frozen=True, kw_only=True):
+class NodeResumed(AttemptPayload, frozen=True, kw_only=True):
     """A waiting node goes on."""
 
     type: ClassVar = EventType.NODE_RESUMED
@@ -239,33 +244,29 @@ class NodeFailReported(AttemptPayload, frozen=True, kw_only=True):
     """An attempt failed; whether the node did is another event's matter."""
 
     type: ClassVar = EventType.NODE_FAIL_REPORTED
+    parts: ClassVar = {"error": ErrorInfo}
     error: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_error(self.error)
 
 
 class NodeFailed(AttemptPayload, frozen=True, kw_only=True):
     """The node failed for good."""
 
     type: ClassVar = EventType.NODE_FAILED
+    parts: ClassVar = {"error": ErrorInfo}
     error: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_error(self.error)
 
 
 # --- Node cancellation -----------------------------------------------------------------------------------------------
 
 
-class NodeCancelRequested(NodePayload, frozen=True, kw_only=True):
+class NodeCancelRequested(AttemptPayload, frozen=True, kw_only=True):
     """One node is to be canceled, not the execution."""
 
     type: ClassVar = EventType.NODE_CANCEL_REQUESTED
     reason: str | None = None
 
 
-class NodeCanceled(NodePayload, frozen=True, kw_only=True):
+class NodeCanceled(AttemptPayload, frozen=True, kw_only=True):
     """The node is canceled; ``skip`` (ours) says so of one that never got to run."""
 
     type: ClassVar = EventType.NODE_CANCELED
@@ -273,7 +274,7 @@ class NodeCanceled(NodePayload, frozen=True, kw_only=True):
     skip: Skip | None = None
 
 
-class NodeInterruptRequested(NodePayload, frozen=True, kw_only=True):
+class NodeInterruptRequested(AttemptPayload, frozen=True, kw_only=True):
     """Whoever runs the node was asked to stop."""
 
     type: ClassVar = EventType.NODE_INTERRUPT_REQUESTED
@@ -307,31 +308,6 @@ class JoinPassed(NodePayload, frozen=True, kw_only=True):
     """The execution went on past the join."""
 
     type: ClassVar = EventType.JOIN_PASSED
-
-
-def check_party(field: str, party: JsonObject | None) -> None:
-    """Hold ``{kind, id?}`` to its shape; anything more in it is kept."""
-    if party is None:
-        return
-    _check_text(field, "kind", party.get("kind"))
-    if "id" in party:
-        _check_text(field, "id", party["id"])
-
-
-def check_error(error: JsonObject | None) -> None:
-    """Hold ``{code?, message?, detail?}`` to its shape; anything more in it is kept."""
-    if error is None:
-        return
-    for field in ("code", "message"):
-        if field in error:
-            _check_text("error", field, error[field])
-    if not isinstance(error.get("detail", {}), dict):
-        raise ValueError(f"error.detail: expected `object`, got `{type(error['detail']).__name__}`")  # noqa: TRY004 as below
-
-
-def _check_text(field: str, name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"{field}.{name}: expected `str`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec turns ValueError into a located error
 
 
 PAYLOADS: Final[dict[EventType, type[Payload]]] = {

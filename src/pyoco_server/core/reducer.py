@@ -15,6 +15,7 @@ from immutables import Map
 from pyoco_server.core.events import SCHEMA_VERSION, Event
 from pyoco_server.core.joins import Tally
 from pyoco_server.core.payloads import (
+    AttemptPayload,
     ExecutionArchived,
     ExecutionCanceled,
     ExecutionCancelRequested,
@@ -78,7 +79,15 @@ def reduce(state: ExecutionState, event: Event) -> ExecutionState:
         return state
     if payload.type in IGNORED_WHEN_TERMINAL and state.is_terminal:
         return state
+    if isinstance(payload, AttemptPayload) and _is_stale(state, payload):
+        return state
     return _APPLY[type(payload)](state, event, payload)
+
+
+def _is_stale(state: ExecutionState, payload: AttemptPayload) -> bool:
+    """Does the event come from an attempt that another has replaced? This is the fence."""
+    node = state.nodes.get(payload.node_id)
+    return node is not None and payload.attempt is not None and payload.attempt < node.attempt
 
 
 def fold(events: Iterable[Event], state: ExecutionState | None = None) -> ExecutionState:
@@ -155,7 +164,7 @@ def _node_created(state: ExecutionState, _: Event, payload: NodeCreated) -> Exec
     node = NodeState(
         node_id=payload.node_id,
         node_type=payload.node_type,
-        max_attempts=1 + place.retries,
+        retries=place.retries,
         isolated=place.isolated,
         edges=place.edges,
         inputs=place.inputs,
@@ -183,14 +192,14 @@ def _node_moved(state: ExecutionState, event: Event, payload: NodeReady | NodeRe
 
 def _node_started(state: ExecutionState, event: Event, payload: NodeStarted) -> ExecutionState:
     node = state.nodes.get(payload.node_id)
-    if node is None or payload.attempt < node.attempt:
+    if node is None:
         return state
     worker_id = node.worker_id if payload.worker_id is None else payload.worker_id
     return _move(state, event, payload.node_id, attempt=payload.attempt, worker_id=worker_id)
 
 
 def _node_progressed(state: ExecutionState, _: Event, payload: NodeProgressReported) -> ExecutionState:
-    node = _current(state, payload.node_id, payload.attempt)
+    node = state.nodes.get(payload.node_id)
     if node is None:
         return state
     reported = _replace(
@@ -202,7 +211,7 @@ def _node_progressed(state: ExecutionState, _: Event, payload: NodeProgressRepor
 
 
 def _node_waiting(state: ExecutionState, event: Event, payload: NodeWaiting) -> ExecutionState:
-    node = _current(state, payload.node_id, payload.attempt)
+    node = state.nodes.get(payload.node_id)
     if node is None:
         return state
     wait_key = node.wait_key if payload.wait_key is None else payload.wait_key
@@ -210,7 +219,7 @@ def _node_waiting(state: ExecutionState, event: Event, payload: NodeWaiting) -> 
 
 
 def _node_succeeded(state: ExecutionState, event: Event, payload: NodeSucceeded) -> ExecutionState:
-    node = _current(state, payload.node_id, payload.attempt)
+    node = state.nodes.get(payload.node_id)
     if node is None:
         return state
     output = node.output if payload.output is None else payload.output
@@ -218,16 +227,16 @@ def _node_succeeded(state: ExecutionState, event: Event, payload: NodeSucceeded)
 
 
 def _node_fail_reported(state: ExecutionState, _: Event, payload: NodeFailReported) -> ExecutionState:
-    node = _current(state, payload.node_id, payload.attempt)
+    node = state.nodes.get(payload.node_id)
     if node is None:
         return state
     error = node.error if payload.error is None else payload.error
-    reported = _replace(node, error=error, failed_attempt=node.attempt)
+    reported = _replace(node, error=error, failed_attempt=node.attempt, failures=node.failures + 1)
     return _put(state, reported)
 
 
 def _node_failed(state: ExecutionState, event: Event, payload: NodeFailed) -> ExecutionState:
-    node = _current(state, payload.node_id, payload.attempt)
+    node = state.nodes.get(payload.node_id)
     if node is None:
         return state
     error = node.error if payload.error is None else payload.error
@@ -247,14 +256,6 @@ def _node_interrupted(state: ExecutionState, _: Event, payload: NodeInterruptReq
     if node is None:
         return state
     return _put(state, _replace(node, interrupted_attempt=node.attempt))
-
-
-def _current(state: ExecutionState, node_id: str, attempt: int | None) -> NodeState | None:
-    """The node, unless the event comes from an attempt that another has replaced."""
-    node = state.nodes.get(node_id)
-    if node is None or (attempt is not None and attempt < node.attempt):
-        return None
-    return node
 
 
 def _put(state: ExecutionState, node: NodeState) -> ExecutionState:

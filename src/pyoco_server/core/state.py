@@ -51,7 +51,10 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
     """The last attempt reported as failed; equal to ``attempt`` while the node waits to be tried again."""
     interrupted_attempt: int = 0
     """The last attempt asked to stop."""
-    max_attempts: int = 1
+    failures: int = 0
+    """How many attempts were reported as failed."""
+    retries: int = 0
+    """How many failed attempts may be followed by another."""
     isolated: bool = False
     """Its failure is its own affair (fail policy *isolate*)."""
     skip: Skip | None = None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum, unique
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 class Extensible(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False, dict=False):
     """A wire object that keeps the fields it does not know."""
+
+    parts: ClassVar[Mapping[str, type[msgspec.Struct]]] = {}
+    """Fields that hold a free object of which some parts are fixed: those parts are checked, the rest is kept."""
 
     extra: JsonObject = {}
 
@@ -92,6 +95,9 @@ def read_extensible(value: JsonObject, type_: type[E], *, at: str = "$") -> E:
     extra = {key: item for key, item in value.items() if key not in declared}
     known = {key: item for key, item in value.items() if key in declared} if extra else value
     decoded = read(known, type_, at=at)
+    for field, part in type_.parts.items():
+        if known.get(field) is not None:
+            read(known[field], part, at=f"{at}.{field}")
     return msgspec.structs.replace(decoded, extra=extra) if extra else decoded
 
 
@@ -114,13 +120,16 @@ def as_json(value: msgspec.Struct) -> JsonObject:
     return read_back
 
 
-def timestamp(moment: datetime | str) -> datetime:
+def timestamp(moment: datetime | str, *, at: str = "now") -> datetime:
     """Return an aware UTC time; accepts an RFC 3339 text. A time without its offset is refused, not guessed."""
     if isinstance(moment, str):
-        moment = read(moment, datetime, at="now")
+        moment = read(moment, datetime, at=at)
     if moment.tzinfo is None:
-        raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, "a time needs its offset from UTC", path="now")
-    return moment.astimezone(UTC)
+        raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, "a time needs its offset from UTC", path=at)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, "outside the calendar in UTC", path=at) from error
 
 
 def rfc3339(moment: datetime) -> str:
