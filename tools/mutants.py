@@ -15,7 +15,7 @@ GOAL = 90
 
 def main() -> int:
     """Run mutmut, then say how the tests did."""
-    run = subprocess.run(["mutmut", "run", *sys.argv[1:]], cwd=ROOT, check=False)  # noqa: S607 the environment's own
+    run = subprocess.run(["mutmut", "run", *sys.argv[1:]], cwd=ROOT, check=False)  # noqa: S603, S607 our own tool
     if run.returncode:
         return run.returncode
     subprocess.run(["mutmut", "export-cicd-stats"], cwd=ROOT, check=True)  # noqa: S607

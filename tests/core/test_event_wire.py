@@ -370,3 +370,29 @@ def test_a_wrong_part_of_an_object_is_named(
 ) -> None:
     error = refused(wire(name, fields))
     assert (error.problem, error.path) == (problem, f"$.payload.{path}")
+
+
+def nested(levels: int) -> str:
+    """An object in an object in an object …, as the input of an execution."""
+    inside = '{"in":' * levels + "{}" + "}" * levels
+    return json.dumps(wire("EXECUTION_CREATED", {"graphId": "g", "input": 0})).replace(
+        '"input": 0', f'"input": {inside}'
+    )
+
+
+def test_an_object_nested_too_deeply_is_refused() -> None:
+    assert refused(nested(100_000)).problem is DecodeProblem.TOO_DEEP
+
+
+def test_whatever_depth_can_be_read_can_be_written() -> None:
+    readable = [levels for levels in (100, 500, 900, 1100) if _is_readable(nested(levels))]
+    assert readable
+    assert [levels for levels in readable if not encode_event(decode_event(nested(levels)))] == []
+
+
+def _is_readable(raw: str) -> bool:
+    try:
+        decode_event(raw)
+    except DecodeError:
+        return False
+    return True

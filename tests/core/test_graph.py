@@ -74,7 +74,7 @@ def test_fields_of_a_node_nobody_knows_are_kept() -> None:
 def test_fields_of_a_node_nobody_knows_are_recorded_with_it() -> None:
     created = [payload(found) for found in Run(graph_from_dict(FULL)).log if found.type is EventType.NODE_CREATED]
     meta = {found["nodeId"]: found["meta"] for found in created}
-    assert meta["b"]["prompt"] == {"title": "ok?"}
+    assert meta["b"]["node"]["prompt"] == {"title": "ok?"}
     assert meta["a"]["retries"] == 2
 
 

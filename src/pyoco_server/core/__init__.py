@@ -9,14 +9,28 @@ returned as values (:func:`effects`).
 from pyoco_server.core.batch import order_batch
 from pyoco_server.core.cancelling import CancelMode
 from pyoco_server.core.commands import Command, decode_command, encode_command
-from pyoco_server.core.effects import Effect, effects
+from pyoco_server.core.effects import (
+    Effect,
+    EndExecution,
+    InterruptNode,
+    RetryNode,
+    RunNode,
+    WakeNode,
+    effects,
+)
 from pyoco_server.core.events import Actor, ActorKind, Event, decode_event, encode_event, event_to_dict
 from pyoco_server.core.graph import Graph, graph_from_dict, graph_to_dict
 from pyoco_server.core.graph_checks import GraphError, GraphProblem
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
-from pyoco_server.core.orchestrator import advance, cancel_node, confirm_stopped, orchestrate
+from pyoco_server.core.orchestrator import (
+    NodeNotStoppableError,
+    advance,
+    cancel_node,
+    confirm_stopped,
+    orchestrate,
+)
 from pyoco_server.core.payloads import JoinPolicy
-from pyoco_server.core.reducer import fold, reduce
+from pyoco_server.core.reducer import ForeignEventError, fold, reduce
 from pyoco_server.core.state import ExecutionState, NodeState, initial_state, state_to_dict
 from pyoco_server.core.transitions import (
     CommandType,
@@ -40,17 +54,24 @@ __all__ = [
     "DecodeError",
     "DecodeProblem",
     "Effect",
+    "EndExecution",
     "Event",
     "EventType",
     "ExecutionState",
     "ExecutionStatus",
+    "ForeignEventError",
     "Graph",
     "GraphError",
     "GraphProblem",
+    "InterruptNode",
     "JoinPolicy",
+    "NodeNotStoppableError",
     "NodeState",
     "NodeStatus",
     "RejectionCode",
+    "RetryNode",
+    "RunNode",
+    "WakeNode",
     "advance",
     "cancel_node",
     "choose_exec_status",

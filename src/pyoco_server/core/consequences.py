@@ -11,6 +11,7 @@ from pyoco_server.core.failing import Fatal, fail_execution, foreclose, stop_nod
 from pyoco_server.core.graph import Edge, Graph, GraphNode, Losers, NodeType
 from pyoco_server.core.joins import Fate, Tally, Verdict
 from pyoco_server.core.payloads import (
+    EdgeOn,
     ExecutionCancelRequested,
     ExecutionCompleted,
     ExecutionCreated,
@@ -26,13 +27,19 @@ from pyoco_server.core.payloads import (
     NodeReady,
     NodeStarted,
     NodeSucceeded,
+    Skip,
+    SkipKind,
 )
 from pyoco_server.core.state import ExecutionState, NodeState
 from pyoco_server.core.transitions import NodeStatus
+from pyoco_server.core.wire import as_json
 
 EVERY_UPDATE_UP_TO: Final = 256
 """Joins with more branches record their gate at every doubling and when it decides, not at every branch: the event
 lists all branches, so recording each of n would cost n squared."""
+
+
+_ON_SUCCESS: Final = frozenset({EdgeOn.SUCCESS, EdgeOn.ALWAYS})
 
 
 class Consequences:
@@ -57,6 +64,8 @@ class Consequences:
 
     def consider(self, events: Iterable[Event]) -> None:
         """Take events, and remember what they call for."""
+        if 0 < len(self._draft.state.nodes) < len(self._graph.nodes) and self._may_go_on():
+            self._create_nodes(None)  # somebody else wrote the beginning of this log, and not all of it
         for event in events:
             self._draft.take(event)
             match event.payload:
@@ -125,7 +134,7 @@ class Consequences:
             if node_id not in self._draft.state.nodes:
                 node = self._graph.nodes[node_id]
                 self._draft.emit(
-                    NodeCreated(node_id=node_id, node_type=node.node_type, meta=self._graph.meta(node_id)),
+                    NodeCreated(node_id=node_id, node_type=node.node_type, meta=as_json(self._graph.place(node_id))),
                     cause,
                 )
 
@@ -175,7 +184,7 @@ class Consequences:
         for edge in edges:
             if self._graph.nodes[edge.target].is_join:
                 self._record_gate(edge.target, cause)
-        if node.skip is None and self._may_foreclose(node, edges):
+        if self._may_foreclose(node, edges):
             outcome = foreclose(self._graph, self._draft.state, node)
             if isinstance(outcome, Fatal):
                 fail_execution(self._draft, outcome.node_id, cause)
@@ -206,14 +215,14 @@ class Consequences:
             tally = self._draft.state.tallies.get(target)
             passes = took if tally is None else self._graph.rule(target).verdict(tally) is Verdict.PASSES
         if passes:
+            if node.is_join:
+                self._record_gate(target, cause)
             self._enter(node, cause)
 
     # --- Joins -------------------------------------------------------------------------------------------------------
 
     def _record_gate(self, join: str, cause: Event | None) -> None:
-        tally = self._draft.state.tallies.get(join)
-        if tally is None:
-            return
+        tally = self._draft.state.tallies[join]
         verdict = self._graph.rule(join).verdict(tally)
         gate = self._draft.state.join_gates.get(join)
         if gate is not None:
@@ -233,7 +242,9 @@ class Consequences:
         told: dict[Fate | None, list[str]] = {None: []} | {fate: [] for fate in Fate}
         names = self._graph.branches(join)
         for edge, name in zip(self._graph.incoming(join), names, strict=True):
-            told[self._draft.state.nodes[edge.source].fate(edge.on)].append(name)
+            source = self._draft.state.nodes[edge.source]
+            lost = source.skip is not None and source.skip.by == join
+            told[Fate.CANCELED if lost else source.fate(edge.on)].append(name)
         dropped = frozenset(told[Fate.DROPPED])
         return JoinGateUpdated(
             node_id=join,
@@ -250,8 +261,8 @@ class Consequences:
         tally = self._draft.state.tallies.get(join)
         if tally is None or tally.pending == 0:
             return
-        losers = self._only_for(join)
-        self.cancel(losers, f"'{join}' was passed without it", cause)
+        reason, skip = f"'{join}' was passed without it", Skip(join, SkipKind.DROPPED)
+        self.cancel(self._only_for(join), reason, cause, skip=skip)
 
     def _only_for(self, join: str) -> list[NodeState]:
         leading_on: dict[str, int] = {}
@@ -259,7 +270,12 @@ class Consequences:
         behind = deque([join])
         while behind:
             for edge in self._graph.incoming(behind.popleft()):
-                left = leading_on.get(edge.source, len(self._graph.outgoing(edge.source))) - 1
+                if edge.on not in _ON_SUCCESS:
+                    continue
+                left = leading_on.get(edge.source)
+                if left is None:
+                    left = sum(way_on.on in _ON_SUCCESS for way_on in self._graph.outgoing(edge.source))
+                left -= 1
                 leading_on[edge.source] = left
                 node = self._draft.state.nodes[edge.source]
                 if left == 0 and not node.is_terminal:
@@ -276,12 +292,13 @@ class Consequences:
         cause: Event | None,
         *,
         actor: Actor = ORCHESTRATOR,
+        skip: Skip | None = None,
     ) -> None:
         """Cancel these nodes, and remember that they ended."""
         for node in nodes:
             request = NodeCancelRequested(node_id=node.node_id, reason=reason)
             asked = self._draft.emit(request, cause, actor=actor)
-            self.ended(node.node_id, stop_node(self._draft, node, reason, asked))
+            self.ended(node.node_id, stop_node(self._draft, node, reason, asked, skip=skip))
 
     def _converge(self, cause: Event | None) -> None:
         self._ended.clear()

@@ -16,10 +16,11 @@ from pyoco_server.core.payloads import (
     ExecutionFailed,
     NodeFailReported,
     NodeInterruptRequested,
+    NodePayload,
     NodeReady,
     NodeResumed,
 )
-from pyoco_server.core.state import ExecutionState
+from pyoco_server.core.state import ExecutionState, NodeState
 from pyoco_server.core.transitions import ExecutionStatus, NodeStatus
 from pyoco_server.core.wire import JsonObject
 
@@ -71,20 +72,25 @@ def effects(events: Iterable[Event], state: ExecutionState) -> list[Effect]:
 
 def _effect(event: Event, state: ExecutionState) -> Effect | None:
     match event.payload:
-        case NodeReady(node_id=node_id):
-            node = state.nodes[node_id]
-            runs = node.status is NodeStatus.READY and node.node_type not in CONTROL
-            return RunNode(node_id, node.attempt + 1) if runs else None
-        case NodeFailReported(node_id=node_id):
-            node = state.nodes[node_id]
-            tries_again = node.status is NodeStatus.RUNNING and not node.is_at_work
-            return RetryNode(node_id, node.attempt + 1) if tries_again else None
-        case NodeResumed(node_id=node_id, extra=extra):
-            node = state.nodes[node_id]
-            return WakeNode(node_id, node.attempt, extra) if node.is_at_work else None
-        case NodeInterruptRequested(node_id=node_id, worker_id=worker_id):
-            return InterruptNode(node_id, state.nodes[node_id].attempt, worker_id)
         case ExecutionCompleted() | ExecutionFailed() | ExecutionCanceled():
-            return EndExecution(state.status)
+            return EndExecution(state.status) if state.is_terminal else None
+        case NodePayload(node_id=node_id) if node_id in state.nodes:
+            return _node_effect(event, state.nodes[node_id])
         case _:  # the other events are records: nobody has to act on them
+            return None
+
+
+def _node_effect(event: Event, node: NodeState) -> Effect | None:
+    match event.payload:
+        case NodeReady():
+            runs = node.status is NodeStatus.READY and node.node_type not in CONTROL
+            return RunNode(node.node_id, node.attempt + 1) if runs else None
+        case NodeFailReported():
+            tries_again = node.status is NodeStatus.RUNNING and not node.is_at_work
+            return RetryNode(node.node_id, node.attempt + 1) if tries_again else None
+        case NodeResumed(extra=extra):
+            return WakeNode(node.node_id, node.attempt, extra) if node.is_at_work else None
+        case NodeInterruptRequested(worker_id=worker_id):
+            return InterruptNode(node.node_id, node.attempt, worker_id)
+        case _:  # and so are the other events of a node
             return None

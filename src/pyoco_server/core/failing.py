@@ -51,10 +51,10 @@ def foreclose(graph: Graph, state: ExecutionState, node: NodeState) -> Fatal | S
     journey = _Journey(graph, state)
     for edge in graph.outgoing(node.node_id):
         fate = node.fate(edge.on)
-        if fate is Fate.TAKEN:
+        if fate is None or fate is Fate.TAKEN:
             journey.check(edge.target)
-        elif fate is not None:
-            journey.arrive(edge.target, Skip(node.node_id, SkipKind(fate.value)))
+        else:
+            journey.arrive(edge.target, Skip(node.skip.by if node.skip else node.node_id, SkipKind(fate.value)))
     return journey.run()
 
 
@@ -83,14 +83,17 @@ class _Journey:
 
     def arrive(self, target: str, skip: Skip) -> None:
         """Death reached ``target``: it ends here, or the target is doomed, or the execution is."""
-        if target in self._doomed or self._state.nodes[target].status is NodeStatus.CANCELED:
-            return  # it is dead already, and what follows from that was, or will be, worked out from there
+        dead = self._doomed.get(target) or self._state.nodes[target].skip
+        if dead is not None or self._state.nodes[target].status is NodeStatus.CANCELED:
+            if dead is not None and _is_fatal(skip) and not _is_fatal(dead):
+                self._doom(target, skip)  # it died harmlessly before; what kills it now is not harmless
+            return
         if self._graph.nodes[target].is_end:
-            if skip.counts_as in _FATAL:
+            if _is_fatal(skip):
                 self._fatal = skip.by
             return
         passed_over = not self._is_idle(target)  # ended, or set going out of turn by a command
-        if passed_over and (self._graph.nodes[target].is_join or skip.counts_as not in _FATAL):
+        if passed_over and (self._graph.nodes[target].is_join or not _is_fatal(skip)):
             return
         tally = self._tally(target)
         if tally is None:
@@ -123,8 +126,7 @@ class _Journey:
         found = self._tallies.get(target) or self._state.tallies.get(target)
         if found is None:
             node = self._state.nodes[target]
-            counted = node.inputs > 1 or self._graph.nodes[target].is_join
-            return Tally(node.inputs) if counted else None
+            return Tally(node.inputs) if node.is_tallied else None
         return found
 
     def _worst(self, target: str, tally: Tally, skip: Skip) -> Skip:
@@ -143,6 +145,10 @@ class _Journey:
         return self._state.nodes[node_id].status is NodeStatus.IDLE
 
 
+def _is_fatal(skip: Skip) -> bool:
+    return skip.counts_as in _FATAL
+
+
 def fail_execution(draft: Draft, node_id: str, cause: Event | None) -> None:
     """Record that the execution failed at ``node_id``, and stop whatever else is under way."""
     failed = draft.state.nodes[node_id]
@@ -155,8 +161,10 @@ def fail_execution(draft: Draft, node_id: str, cause: Event | None) -> None:
     )
 
 
-def stop_node(draft: Draft, node: NodeState, reason: str | None, cause: Event | None) -> Event:
+def stop_node(
+    draft: Draft, node: NodeState, reason: str | None, cause: Event | None, *, skip: Skip | None = None
+) -> Event:
     """Cancel one node at once; if somebody is at work on it, tell them."""
     if node.is_at_work and node.interrupted_attempt < node.attempt:
         draft.emit(NodeInterruptRequested(node_id=node.node_id, worker_id=node.worker_id, reason=reason), cause)
-    return draft.emit(NodeCanceled(node_id=node.node_id, reason=reason), cause)
+    return draft.emit(NodeCanceled(node_id=node.node_id, reason=reason, skip=skip), cause)

@@ -170,21 +170,18 @@ class Graph:
         """The names of the branches that meet at ``join``, in the order of its incoming edges."""
         return self._branches[join]
 
-    def handles(self, node_id: str, *outcomes: EdgeOn) -> bool:
-        """Does an edge of the node follow one of these outcomes?"""
-        return any(edge.on in outcomes or edge.on is EdgeOn.ALWAYS for edge in self._outgoing[node_id])
-
-    def meta(self, node_id: str) -> JsonObject:
+    def place(self, node_id: str) -> NodeMeta:
         """What NODE_CREATED records of the node: its author's fields, and its place in the graph."""
         node = self.nodes[node_id]
-        place = NodeMeta(
-            edges=tuple(Successor(edge.target, edge.on) for edge in self._outgoing[node_id]),
-            inputs=len(self._incoming[node_id]),
-            isolated=node.fail_policy is FailPolicy.ISOLATE,
-        )
         described = plain(node)
         del described["nodeId"], described["nodeType"]
-        return {**described, **plain(place)}
+        return NodeMeta(
+            node=described,
+            edges=tuple(Successor(edge.target, edge.on) for edge in self._outgoing[node_id]),
+            inputs=len(self._incoming[node_id]),
+            retries=node.retries,
+            isolated=node.fail_policy is FailPolicy.ISOLATE,
+        )
 
 
 def graph_from_dict(raw: Raw, *, predicates: Mapping[str, JoinPredicate] = PREDICATES) -> Graph:

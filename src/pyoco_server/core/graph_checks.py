@@ -131,7 +131,7 @@ def _identities(nodes: Sequence[CheckedNode], edges: Sequence[CheckedEdge]) -> I
             )
     known = {node.node_id for node in nodes}
     for edge in edges:
-        for missing in {edge.source, edge.target} - known:
+        for missing in sorted({edge.source, edge.target} - known):
             yield GraphFinding(
                 GraphProblem.DANGLING_EDGE,
                 missing,

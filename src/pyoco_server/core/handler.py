@@ -301,7 +301,7 @@ def _report(state: ExecutionState, node: NodeState, command: Report) -> list[Pay
             return [NodeResumed(node_id=node_id, attempt=attempt, extra=extra)]
         case SucceedNode(output=output):
             return [NodeSucceeded(node_id=node_id, attempt=attempt, output=output, extra=extra)]
-        case FailNode():
+        case FailNode():  # last of a closed set
             return _fail_node(node, command, may_retry=not state.is_cancel_requested)
 
 

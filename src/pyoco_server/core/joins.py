@@ -106,7 +106,7 @@ class JoinRule(msgspec.Struct, frozen=True, gc=False):
                 return _at_least(1, tally)
             case JoinPolicy.ALL_DONE:
                 return Verdict.PASSES if tally.pending == 0 else Verdict.OPEN
-            case JoinPolicy.CUSTOM:
+            case JoinPolicy.CUSTOM:  # last of a closed set
                 return self._custom(tally)
 
     def _custom(self, tally: Tally) -> Verdict:

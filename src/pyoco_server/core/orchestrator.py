@@ -20,6 +20,7 @@ from pyoco_server.core.events import Actor, Event, NewId, Stamp
 from pyoco_server.core.graph import CONTROL, Graph
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
 from pyoco_server.core.payloads import NodeCanceled
+from pyoco_server.core.placing import situate
 from pyoco_server.core.state import ExecutionState
 from pyoco_server.core.wire import timestamp
 from pyoco_server.errors import PyocoServerError
@@ -45,7 +46,7 @@ def orchestrate(
         new_id=new_id,
         correlation_id=cause.correlation_id if cause else None,
     )
-    work = Consequences(graph, Draft(state, stamp), cancel_mode=cancel_mode, cause=cause)
+    work = Consequences(graph, Draft(situate(graph, state), stamp), cancel_mode=cancel_mode, cause=cause)
     work.consider_everything()
     return work.finish()
 
@@ -64,7 +65,7 @@ def advance(
 
     Raises :class:`CommandRejected` if a guard refuses; ``observed`` is explained at :func:`handle`.
     """
-    now = timestamp(now)
+    now, state = timestamp(now), situate(graph, state)
     graph_ids: Container[str] = {graph.graph_id}
     if state.graph_id is not None and state.graph_id not in graph_ids:
         raise CommandRejected(
@@ -102,7 +103,7 @@ def cancel_node(
     """
     _check_stoppable(state, node_id)
     stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
-    work = Consequences(graph, Draft(state, stamp))
+    work = Consequences(graph, Draft(situate(graph, state), stamp))
     work.cancel([state.nodes[node_id]], reason, None, actor=actor)
     return work.finish()
 
@@ -122,12 +123,12 @@ def confirm_stopped(
     """Record that a node asked to stop has stopped without a result; the last one ends the cancel."""
     _check_stoppable(state, node_id)
     node = state.nodes[node_id]
-    if node.interrupted_attempt == 0:
+    if node.interrupted_attempt < max(node.attempt, 1):
         raise NodeNotStoppableError(f"node '{node_id}' was not asked to stop")
     if attempt is not None and attempt < node.attempt:
         raise NodeNotStoppableError(f"node '{node_id}': attempt {attempt} was replaced by attempt {node.attempt}")
     stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
-    draft = Draft(state, stamp)
+    draft = Draft(situate(graph, state), stamp)
     work = Consequences(graph, draft)
     work.ended(node_id, draft.emit(NodeCanceled(node_id=node_id, attempt=attempt, reason=reason), None, actor=actor))
     return work.finish()

@@ -170,8 +170,13 @@ class ExecutionFailed(Payload, frozen=True, kw_only=True):
 # --- Node lifecycle --------------------------------------------------------------------------------------------------
 
 
-class NodeMeta(Extensible, frozen=True, kw_only=True):
-    """What NODE_CREATED keeps of a node's place in its graph (ours), so that the log alone tells the structure."""
+class NodeMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """What NODE_CREATED keeps of a node's place in its graph (ours), so that the log alone tells the structure.
+
+    What the node's author wrote stands apart, under ``node``: no name they choose can change how the graph runs.
+    """
+
+    node: JsonObject = {}
 
     edges: tuple[Successor, ...] = ()
     inputs: Annotated[int, msgspec.Meta(ge=0)] = 0

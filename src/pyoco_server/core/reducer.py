@@ -2,8 +2,8 @@
 
 Three things an event can do here: *change* the state; leave a *record* that changes no status (requests, reports,
 audit marks); or be *refused*, and then the very same state comes back. Refused are events of another schema version,
-progress after a cancel request, events of a stale attempt, and whatever would change nothing (a lower rank, a node
-that does not exist, a second creation). ``version`` counts the first two kinds.
+progress after a cancel request, events of a stale attempt, and whatever would change nothing (a lower rank, a step of a
+node that does not exist, a second creation). ``version`` counts the first two kinds.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,6 +34,7 @@ from pyoco_server.core.payloads import (
     NodeFailReported,
     NodeInterruptRequested,
     NodeMeta,
+    NodePayload,
     NodeProgressReported,
     NodeReady,
     NodeResumed,
@@ -146,6 +147,10 @@ def _record(state: ExecutionState, _: Event, __: Payload) -> ExecutionState:
     return _replace(state, version=state.version + 1)
 
 
+def _node_record(state: ExecutionState, _: Event, payload: NodePayload) -> ExecutionState:
+    return _replace(state, version=state.version + 1) if payload.node_id in state.nodes else state
+
+
 def _step(state: ExecutionState, event: Event, **changes: object) -> ExecutionState:
     """Take an execution event: its status by rank, its times and texts as given."""
     proposal = EXECUTION_PROPOSALS.get(event.type)
@@ -171,10 +176,14 @@ def _node_created(state: ExecutionState, _: Event, payload: NodeCreated) -> Exec
     )
     if state.status is ExecutionStatus.CANCELED:
         node = _converged(node)
+    tallies = state.tallies
+    if node.node_id in tallies:  # branches that lead here ended before it was created
+        tallies = tallies.set(node.node_id, _replace(tallies[node.node_id], inputs=node.inputs))
     return _replace(
         state,
         nodes=state.nodes.set(node.node_id, node),
         counts=_recount(state.counts, None, node.status),
+        tallies=tallies,
         version=state.version + 1,
     )
 
@@ -230,8 +239,13 @@ def _node_fail_reported(state: ExecutionState, _: Event, payload: NodeFailReport
     node = state.nodes.get(payload.node_id)
     if node is None:
         return state
-    error = node.error if payload.error is None else payload.error
-    reported = _replace(node, error=error, failed_attempt=node.attempt, failures=node.failures + 1)
+    attempt = payload.attempt or node.attempt
+    reported = _replace(
+        node,
+        error=node.error if payload.error is None else payload.error,
+        failed_attempt=max(node.failed_attempt, attempt),
+        failures=node.failures + (attempt > node.failed_attempt),  # told twice, an attempt has still failed once
+    )
     return _put(state, reported)
 
 
@@ -330,14 +344,12 @@ def _retally(state: ExecutionState, old: NodeState, new: NodeState) -> Map[str, 
     tallies = state.tallies
     for edge in new.edges:
         target = state.nodes.get(edge.to)
-        if target is None or (target.inputs < 2 and target.node_type != "Join"):
+        if target is not None and not target.is_tallied:
             continue
-        tally = tallies.get(edge.to) or Tally(target.inputs)
-        before, after = old.fate(edge.on), new.fate(edge.on)
-        if before is not None:
-            tally = tally.plus(before, -1)
-        if after is not None:
-            tally = tally.plus(after)
+        tally = tallies.get(edge.to) or Tally(target.inputs if target else 0)
+        for fate, change in ((old.fate(edge.on), -1), (new.fate(edge.on), 1)):
+            if fate is not None:
+                tally = tally.plus(fate, change)
         tallies = tallies.set(edge.to, tally)
     return tallies
 
@@ -381,12 +393,12 @@ _APPLY: Final[dict[type[Payload], Callable[[ExecutionState, Event, Any], Executi
     NodeStarted: _node_started,
     NodeProgressReported: _node_progressed,
     NodeWaiting: _node_waiting,
-    NodeResumeRequested: _record,
+    NodeResumeRequested: _node_record,
     NodeResumed: _node_moved,
     NodeSucceeded: _node_succeeded,
     NodeFailReported: _node_fail_reported,
     NodeFailed: _node_failed,
-    NodeCancelRequested: _record,
+    NodeCancelRequested: _node_record,
     NodeCanceled: _node_canceled,
     NodeInterruptRequested: _node_interrupted,
     ForkOpened: _record,

@@ -2,8 +2,8 @@
 
 States are values: the reducer makes a new one and leaves the old one alone. ``nodes`` is a persistent map, so a new
 state shares all but the touched path with the old, and a step costs the same with a hundred nodes as with ten thousand.
-For the same reason the state carries two running sums, ``counts`` and ``tallies``: they hold nothing that could not be
-counted from ``nodes``, but counting would cost a walk over all of them at every step.
+For the same reason the state carries two running sums, ``counts`` and, while the execution is active, ``tallies``: they
+hold nothing that could not be counted from ``nodes``, but counting would cost a walk over all of them at every step.
 """
 
 from datetime import datetime
@@ -65,6 +65,11 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
     def is_terminal(self) -> bool:
         """Can the node not change any more?"""
         return self.status in TERMINAL_NODE
+
+    @property
+    def is_tallied(self) -> bool:
+        """Do branches meet here, so that it matters how many came in?"""
+        return self.inputs > 1 or self.node_type == "Join"
 
     @property
     def is_at_work(self) -> bool:

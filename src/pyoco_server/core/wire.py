@@ -83,8 +83,6 @@ def read(value: object, type_: type[T], *, at: str = "$") -> T:
     """Convert plain JSON values to ``type_``, or say precisely which field is wrong."""
     try:
         return msgspec.convert(value, type_)
-    except RecursionError as error:
-        raise DecodeError(DecodeProblem.TOO_DEEP, "nested too deeply", path=at) from error
     except msgspec.ValidationError as error:
         raise _explain(str(error), at) from error
 
