@@ -1,6 +1,8 @@
 """Which test shows which part of the specification: writes docs/spec-coverage.md, or checks that it is current."""
 
 import argparse
+import contextlib
+import io
 import sys
 import tomllib
 from collections import defaultdict
@@ -34,8 +36,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing, fail if the table is not current")
     check = parser.parse_args().check
     collector = MarkerCollector()
-    code = pytest.main(["--collect-only", "-qq", "--no-header", "-p", "no:randomly", "tests"], plugins=[collector])
+    listing = io.StringIO()
+    with contextlib.redirect_stdout(listing):
+        code = pytest.main(["--collect-only", "-qq", "--no-header", "-p", "no:randomly", "tests"], plugins=[collector])
     if code != pytest.ExitCode.OK:
+        print(listing.getvalue())
         return int(code)
     documents = tomllib.loads(SECTIONS.read_text(encoding="utf-8"))
     problems = _problems(documents, collector.tests)
