@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pyoco_server.core import Event, Graph, advance, decode_event, encode_event, fold, initial_state, orchestrate
 from pyoco_server.core.commands import Command, CreateExecution, StartExecution, StartNode, SucceedNode
@@ -17,12 +17,11 @@ from pyoco_server.core.events import Actor, ActorKind
 from pyoco_server.core.graph import Edge, GraphNode
 
 SIZES = (100, 1_000, 10_000)
-ROUNDS = 5
+ROUNDS = 9
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EXECUTION = "bench"
 ACTOR = Actor(ActorKind.SYSTEM, "bench")
 FOLD_LIMIT = 1.5
-T = TypeVar("T")
 
 
 def chain(size: int) -> Graph:
@@ -79,42 +78,56 @@ def drive(graph: Graph) -> Drive:
     return Drive(len(commands), log, seconds)
 
 
-def best(work: Callable[[], T], seconds: Callable[[T], float]) -> float:
-    """The shortest of several rounds, with the garbage of one round not charged to the next."""
-    times = []
-    for _ in range(ROUNDS):
-        gc.collect()
-        times.append(seconds(work()))
-    return min(times)
-
-
 def timed(work: Callable[[], object]) -> float:
-    """Seconds the best round of ``work`` took."""
-
-    def once() -> float:
-        began = time.perf_counter()
-        work()
-        return time.perf_counter() - began
-
-    return best(once, lambda seconds: seconds)
+    """Seconds the shortest of several rounds of ``work`` took."""
+    return min(_once(work) for _ in range(ROUNDS))
 
 
-def growth(shape: Callable[[int], Graph]) -> list[str]:
-    """Fold and advance over one shape at every size: microseconds, and the ratio to the smallest."""
-    rows = []
-    first: tuple[float, float] | None = None
-    for size in SIZES:
-        graph = shape(size)
-        driven = drive(graph)
-        events = len(driven.log)
-        fold_cost = timed(lambda log=driven.log: fold(log)) / events * 1e6  # type: ignore[misc]  # bound per loop
-        step_cost = best(lambda graph=graph: drive(graph), lambda run: run.seconds) / events * 1e6  # type: ignore[misc]
-        first = first or (fold_cost, step_cost)
-        rows.append(
-            f"{shape.__name__:<6}{size:>8,}{events:>10,}{fold_cost:>10.2f}{fold_cost / first[0]:>8.2f}"
-            f"{step_cost:>12.2f}{step_cost / first[1]:>8.2f}{driven.commands / (step_cost * events / 1e6):>14,.0f}"
-        )
-    return rows
+def _once(work: Callable[[], object]) -> float:
+    gc.collect()  # the garbage of one round is not charged to the next
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+class Cost(NamedTuple):
+    """What one size costs, in microseconds an event."""
+
+    size: int
+    commands: int
+    events: int
+    fold: float
+    step: float
+
+
+def growth(shape: Callable[[int], Graph]) -> list[Cost]:
+    """Fold and advance over one shape at every size. Rounds go over all sizes in turn, so that all share the noise."""
+    graphs = {size: shape(size) for size in SIZES}
+    runs = {size: drive(graph) for size, graph in graphs.items()}
+    folds, steps = dict.fromkeys(SIZES, float("inf")), dict.fromkeys(SIZES, float("inf"))
+    for _ in range(ROUNDS):
+        for size in SIZES:
+            log = runs[size].log
+            repeat = max(1, SIZES[-1] // size // 4)  # a short log is folded several times, or the clock is too coarse
+            folds[size] = min(folds[size], _once(lambda log=log, n=repeat: [fold(log) for _ in range(n)]) / repeat)  # type: ignore[misc]
+            steps[size] = min(steps[size], drive(graphs[size]).seconds)
+    return [_cost(size, runs[size], folds[size], steps[size]) for size in SIZES]
+
+
+def _cost(size: int, run: Drive, fold_seconds: float, step_seconds: float) -> Cost:
+    events = len(run.log)
+    return Cost(size, run.commands, events, fold_seconds / events * 1e6, step_seconds / events * 1e6)
+
+
+def rows(shape: Callable[[int], Graph]) -> list[str]:
+    """One line a size, with ratios to the smallest."""
+    costs = growth(shape)
+    first = costs[0]
+    return [
+        f"{shape.__name__:<6}{cost.size:>8,}{cost.events:>10,}{cost.fold:>10.2f}{cost.fold / first.fold:>8.2f}"
+        f"{cost.step:>12.2f}{cost.step / first.step:>8.2f}{cost.commands / (cost.step * cost.events / 1e6):>14,.0f}"
+        for cost in costs
+    ]
 
 
 def wire_rows() -> Sequence[str]:
@@ -134,7 +147,7 @@ def main() -> None:
         f"{'us/event':>12}{'ratio':>8}{'commands/s':>14}"
     )
     for shape in (chain, fan):
-        print("\n".join(growth(shape)))
+        print("\n".join(rows(shape)))
     print()
     print("\n".join(wire_rows()))
     print(f"\nGoal: the fold ratio stays below {FOLD_LIMIT}, and so does the other, up to {SIZES[-1]:,} tasks.")

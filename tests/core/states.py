@@ -42,7 +42,7 @@ def started() -> list[Event]:
 
 def with_node(status: NodeStatus, node_id: str = "a", *, retries: int = 0, node_type: str = "Task") -> list[Event]:
     """An execution under way whose one node has this status."""
-    meta = {"retries": retries}
+    meta = {"inputs": 1, "retries": retries}
     made = event("NODE_CREATED", nodeId=node_id, nodeType=node_type, meta=meta)
     steps = [event(name, nodeId=node_id, **fields) for name, fields in STEPS_TO[status]]
     return [*started(), made, *steps]

@@ -201,7 +201,9 @@ def test_whoever_is_at_work_is_asked_to_stop() -> None:
     run = Run(diamond("a", "b"))
     run.do("StartNode", "a", workerId="w1")
     made = run.do("CancelExecution", reason="enough")
-    assert told(made, "NODE_INTERRUPT_REQUESTED") == [{"nodeId": "a", "workerId": "w1", "reason": "enough"}]
+    assert told(made, "NODE_INTERRUPT_REQUESTED") == [
+        {"nodeId": "a", "attempt": 1, "workerId": "w1", "reason": "enough"}
+    ]
 
 
 @pytest.mark.spec("001 §5.3")

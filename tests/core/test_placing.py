@@ -1,5 +1,7 @@
 """Logs somebody else began: nodes created without their place in the graph, or not created at all."""
 
+from typing import Any
+
 import pytest
 
 from pyoco_server.core import ExecutionState, ExecutionStatus, Graph, NodeStatus, advance, fold, orchestrate
@@ -71,3 +73,35 @@ def test_nodes_that_are_not_in_the_graph_are_left_alone() -> None:
     on = chain("a")
     state = fold([event("NODE_CREATED", nodeId="own", nodeType="Task")], foreign(on))
     assert situate(on, state).nodes["own"] is state.nodes["own"]
+
+
+PARTS = [["s"], ["s", "j"], ["j"], ["a"], ["s", "f", "a", "b"], ["s", "f", "a", "b", "j", "after", "z"]]
+
+
+@pytest.mark.parametrize("known", PARTS, ids=str)
+@pytest.mark.parametrize("meta", [None, {"edges": [{"to": "f"}]}, {"retries": 3}], ids=str)
+def test_whatever_part_of_a_log_is_foreign_the_run_ends_as_it_should(known: list[str], meta: Any) -> None:
+    on = diamond("a", "b")
+    run = Run(on, started=False)
+    log = [event("EXECUTION_CREATED", graphId="g")]
+    described = {} if meta is None else {"meta": meta}
+    log += [event("NODE_CREATED", nodeId=n, nodeType=on.nodes[n].node_type, **described) for n in known]
+    log += [event("NODE_CREATED", nodeId=f"own-{number}", nodeType="Task") for number in range(10)]
+    run.state = state_of(*log)
+    run.do("StartExecution")
+    run.succeed("a")
+    assert run.status("j") is NodeStatus.IDLE
+    run.succeed("b", "after")
+    assert run.state.status is ExecutionStatus.COMPLETED
+
+
+def test_a_log_that_names_other_edges_than_the_graph_raises_nothing() -> None:
+    on = diamond("a", "b")
+    log = [event("EXECUTION_CREATED", graphId="g")]
+    wrong = {"inputs": 1, "edges": [{"to": "s"}]}
+    log += [event("NODE_CREATED", nodeId=n, nodeType=on.nodes[n].node_type, meta=wrong) for n in on.nodes]
+    run = Run(on, started=False)
+    run.state = state_of(*log)
+    run.do("StartExecution")
+    run.succeed("a")
+    assert run.status("a") is NodeStatus.SUCCEEDED

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from pyoco_server.core import Event, EventType, ExecutionState, ExecutionStatus, NodeStatus, reduce
+from pyoco_server.core.node_steps import NODE_EVENT_STEPS
 from pyoco_server.core.reducer import _APPLY
 from tests.build import T0, event, state_of
 
@@ -286,4 +287,4 @@ def test_passed_join_stays_passed_when_its_gate_is_updated() -> None:
 
 
 def test_every_event_type_has_a_rule() -> None:
-    assert sorted(payload.type for payload in _APPLY) == sorted(EventType)
+    assert sorted(payload.type for payload in (*_APPLY, *NODE_EVENT_STEPS)) == sorted(EventType)

@@ -1,5 +1,6 @@
 """Things that once went wrong."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -7,16 +8,33 @@ import pytest
 from pyoco_server.core import (
     Actor,
     ActorKind,
+    CommandRejected,
+    DecodeError,
+    DecodeProblem,
     ExecutionStatus,
+    GraphError,
+    GraphProblem,
     NodeNotStoppableError,
     NodeStatus,
+    RejectionCode,
+    WrongGraphError,
+    advance,
+    cancel_node,
     confirm_stopped,
+    decode_command,
+    decode_event,
     effects,
     fold,
+    graph_from_dict,
+    graph_to_dict,
+    handle,
+    initial_state,
+    orchestrate,
     order_batch,
     reduce,
 )
-from tests.build import T0, Run, chain, event, graph, payload, state_of, types
+from pyoco_server.core.graph_checks import GraphFinding
+from tests.build import T0, Run, chain, command, diamond, event, graph, payload, state_of, types
 
 RETRIED = graph("s:Start a z:Success", "s>a a>z", a={"retries": 1})
 
@@ -120,7 +138,7 @@ def test_a_loser_that_leads_to_its_join_in_two_ways_is_cancelled() -> None:
 def test_a_branch_that_ends_before_its_join_is_created_still_counts() -> None:
     state = state_of(
         event("EXECUTION_CREATED", graphId="g"),
-        event("NODE_CREATED", nodeId="a", nodeType="Task", meta={"edges": [{"to": "j"}]}),
+        event("NODE_CREATED", nodeId="a", nodeType="Task", meta={"inputs": 1, "edges": [{"to": "j", "meets": True}]}),
         event("NODE_SUCCEEDED", nodeId="a"),
         event("NODE_CREATED", nodeId="j", nodeType="Join", meta={"inputs": 2}),
     )
@@ -155,3 +173,142 @@ def test_a_predicate_that_rejects_branches_that_all_succeeded_fails_the_executio
     run.succeed("a")
     assert run.state.status is ExecutionStatus.FAILED
     assert payload(run.log[-1])["reason"] == "node 'j' can never pass"
+
+
+@pytest.mark.parametrize("order", [("iso", "f", "x"), ("f", "iso", "x"), ("x", "f", "iso"), ("iso", "x", "f")], ids=str)
+def test_a_branch_that_died_of_two_causes_counts_once(order: tuple[str, ...]) -> None:
+    on = graph(
+        "s:Start k:Fork iso f x m j:Join z:Success",
+        "s>k k>iso k>f k>x iso>m f>m m>j x>j j>z",
+        iso={"failPolicy": "isolate"},
+        j={"policy": "ANY_SUCCESS", "losers": "leave"},
+    )
+    run = Run(on)
+    for node_id in order:
+        if node_id == "x":
+            run.succeed("x")
+        else:
+            run.fail(node_id)
+    assert run.state.status is ExecutionStatus.COMPLETED
+
+
+def test_a_failure_before_a_node_set_going_out_of_turn_leaves_nothing_undrawn() -> None:
+    run = Run(graph("s:Start b c x j:Join z:Success", "s>b b>c c>j s>x x>j j>z", j={"policy": "ANY_SUCCESS"}))
+    run.do("MarkNodeReady", "c")
+    run.fail("b")
+    run.fail("x")
+    assert orchestrate(run.graph, run.state, now=T0, new_id=run.new_id) == []
+    run.succeed("c")
+    assert run.state.status is ExecutionStatus.COMPLETED
+
+
+def test_a_branch_that_fails_before_its_last_node_shows_in_the_gate() -> None:
+    run = Run(graph("s:Start f:Fork a b c j:Join z:Success", "s>f f>a a>b b>j f>c c>j j>z"))
+    gates = [payload(found) for found in run.fail("a") if found.type == "JOIN_GATE_UPDATED"]
+    assert [(gate["expectedBranches"], gate["failedBranches"]) for gate in gates] == [(["a", "c"], ["a"])]
+
+
+def test_a_custom_join_without_more_needs_all_branches() -> None:
+    run = Run(diamond("a", "b", join={"policy": "CUSTOM"}))
+    run.succeed("a")
+    assert run.status("j") is NodeStatus.IDLE
+    run.succeed("b")
+    assert run.status("j") is NodeStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize("call", [orchestrate, cancel_node, confirm_stopped])
+def test_the_graph_of_another_execution_is_refused(call: Any) -> None:
+    run = Run(chain("a"))
+    run.start("a")
+    run.do("CancelExecution")
+    other = graph_from_dict(graph_to_dict(chain("a")) | {"graphId": "other"})
+    where = () if call is orchestrate else ("a",)
+    who = {} if call is orchestrate else {"actor": Actor(ActorKind.SYSTEM)}
+    with pytest.raises(WrongGraphError, match="'g', not 'other'"):
+        call(other, run.state, *where, now=T0, new_id=run.new_id, **who)
+
+
+@pytest.mark.parametrize("raw", [None, 5, [], object()], ids=str)
+@pytest.mark.parametrize("decode", [decode_event, decode_command, graph_from_dict])
+def test_what_is_no_object_at_all_is_refused_as_such(decode: Any, raw: Any) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode(raw)
+    assert caught.value.problem is DecodeProblem.NOT_AN_OBJECT
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), b"x", object(), "\ud800", {5: 1}, {"a": {"b": {1, 2}}}], ids=str
+)
+def test_what_json_cannot_say_is_refused_even_in_a_dictionary(value: Any) -> None:
+    with pytest.raises(DecodeError) as caught:
+        command("SucceedNode", "a", output={"v": value})
+    assert caught.value.path.startswith("$.output.v")
+
+
+def test_a_dictionary_nested_too_deeply_is_refused() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(2_000):
+        nested = {"in": nested}
+    with pytest.raises(DecodeError) as caught:
+        command("SucceedNode", "a", output=nested)
+    assert caught.value.problem is DecodeProblem.TOO_DEEP
+
+
+def test_what_was_taken_in_does_not_change_with_its_source() -> None:
+    output = {"v": {"w": 1}, "t": (1, 2), "at": T0, "text": "é"}
+    given = command("SucceedNode", "a", output=output)
+    output["v"]["w"] = 2  # type: ignore[index]
+    assert given.output == {"v": {"w": 1}, "t": [1, 2], "at": "2026-01-01T00:00:00Z", "text": "é"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DecodeError(DecodeProblem.MISSING_FIELD, "x is required", path="$.x"),
+        CommandRejected(RejectionCode.NODE_NOT_FOUND, command("StartNode", "a"), "no", {"nodeId": "a"}),
+        GraphError([GraphFinding(GraphProblem.NO_START, None, "no start")]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_the_way_to_another_process(error: Exception) -> None:
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 our own bytes
+    assert (str(copied), vars(copied)) == (str(error), vars(error))
+
+
+def test_an_empty_id_is_refused() -> None:
+    run = Run(chain("a"))
+    with pytest.raises(ValueError, match="empty id"):
+        advance(run.graph, run.state, command("StartNode", "a"), now=T0, new_id=lambda: "")
+
+
+@pytest.mark.parametrize("now", [None, 0, lambda: T0], ids=str)
+def test_what_is_no_time_is_refused_as_such(now: Any) -> None:
+    with pytest.raises(DecodeError, match="expected a time"):
+        handle(initial_state("run-1"), command("CreateExecution", graphId="g"), now=now, new_id=lambda: "1")
+
+
+def test_a_cancel_somebody_asked_for_comes_first_whatever_moved_them() -> None:
+    done = event("NODE_SUCCEEDED", nodeId="a")
+    asked = event("EXECUTION_CANCEL_REQUESTED", causation_id=done.event_id)
+    assert order_batch([done, asked]) == [asked, done]
+
+
+def test_a_new_attempt_begins_without_the_progress_of_the_last() -> None:
+    run = Run(chain("a"))
+    run.start("a")
+    run.do("ReportNodeProgress", "a", progress=90, message="soon")
+    run.do("StartNode", "a", attempt=2)
+    assert (run.state.nodes["a"].progress, run.state.nodes["a"].progress_message) == (None, None)
+
+
+def test_death_that_reaches_a_node_in_two_ways_counts_once() -> None:
+    on = graph(
+        "s:Start f:Fork a b c t x j:Join z:Success",
+        "s>f f>a f>x a>b a>c b>t c>t t>j x>j j>z",
+        j={"policy": "ANY_SUCCESS"},
+    )
+    run = Run(on)
+    made = run.fail("a")
+    assert [payload(found)["nodeId"] for found in made if found.type == "NODE_CANCELED"] == ["b", "c", "t"]
+    run.succeed("x")
+    assert run.state.status is ExecutionStatus.COMPLETED

@@ -24,6 +24,7 @@ from pyoco_server.core.graph_checks import GraphError, GraphProblem
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
 from pyoco_server.core.orchestrator import (
     NodeNotStoppableError,
+    WrongGraphError,
     advance,
     cancel_node,
     confirm_stopped,
@@ -72,6 +73,7 @@ __all__ = [
     "RetryNode",
     "RunNode",
     "WakeNode",
+    "WrongGraphError",
     "advance",
     "cancel_node",
     "choose_exec_status",

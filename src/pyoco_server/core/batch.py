@@ -2,14 +2,15 @@
 
 Events of different commands may reach one batch in any order; sorting them by these classes makes cancel win without
 anybody deciding it. Events of *one* command belong together and keep the order in which they came about: an event is of
-the same command as the earlier one its ``causationId`` names. Creation, which the four classes do not name, comes
+the same command as the earlier one its ``causationId`` names. (A cancel somebody asked for is always a command of its
+own, whatever moved them to ask.) Creation, which the four classes do not name, comes
 first, since nothing can be said of what does not exist.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
-from pyoco_server.core.events import Event
+from pyoco_server.core.events import ORCHESTRATOR, Event
 from pyoco_server.core.transitions import EventType
 
 _CLASSES: Final = (
@@ -43,7 +44,8 @@ def order_batch(events: Iterable[Event]) -> list[Event]:
     families: dict[str, list[Event]] = {}
     family_of: dict[str, str] = {}
     for event in events:
-        family = family_of.get(event.causation_id or "", event.event_id)
+        begins = event.type is EventType.EXECUTION_CANCEL_REQUESTED and event.actor != ORCHESTRATOR
+        family = event.event_id if begins else family_of.get(event.causation_id or "", event.event_id)
         family_of[event.event_id] = family
         families.setdefault(family, []).append(event)
     ordered = sorted(families.values(), key=lambda family: BATCH_PLACE[family[0].type])

@@ -9,8 +9,8 @@ from enum import Enum, auto, unique
 
 from pyoco_server.core.draft import Draft
 from pyoco_server.core.events import Event
-from pyoco_server.core.failing import stop_node
-from pyoco_server.core.payloads import ExecutionCanceled, NodeInterruptRequested
+from pyoco_server.core.failing import interrupt_node, stop_node
+from pyoco_server.core.payloads import ExecutionCanceled
 
 
 @unique
@@ -28,8 +28,8 @@ def converge(draft: Draft, cause: Event | None, mode: CancelMode) -> None:
     for node in sorted(open_nodes, key=lambda open_node: open_node.node_id):
         if mode is CancelMode.IMMEDIATE or not node.is_at_work:
             stop_node(draft, node, reason, cause)
-        elif node.interrupted_attempt < node.attempt:
-            draft.emit(NodeInterruptRequested(node_id=node.node_id, worker_id=node.worker_id, reason=reason), cause)
+        else:
+            interrupt_node(draft, node, reason, cause)
     conclude(draft, cause)
 
 

@@ -173,7 +173,7 @@ def decode_command(raw: Raw) -> Command:
     if command_type is None:
         raise DecodeError(
             DecodeProblem.UNKNOWN_TYPE,
-            f"{name!r} is not one of the 12 commands: {', '.join(COMMANDS)}",
+            f"{name!r:.80} is not one of the 12 commands: {', '.join(COMMANDS)}",
             path="$.type",
         )
     return read_extensible(fields, command_type)

@@ -1,12 +1,12 @@
 """Drawing the consequences: one run from what happened to the point where nothing more follows."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pyoco_server.core.cancelling import CancelMode, conclude, converge
-from pyoco_server.core.draft import ORCHESTRATOR, Draft
-from pyoco_server.core.events import Actor, Event
+from pyoco_server.core.draft import Draft
+from pyoco_server.core.events import ORCHESTRATOR, Actor, Event
 from pyoco_server.core.failing import Fatal, fail_execution, foreclose, stop_node
 from pyoco_server.core.graph import Edge, Graph, GraphNode, Losers, NodeType
 from pyoco_server.core.joins import Fate, Tally, Verdict
@@ -30,6 +30,7 @@ from pyoco_server.core.payloads import (
     Skip,
     SkipKind,
 )
+from pyoco_server.core.placing import is_situated
 from pyoco_server.core.state import ExecutionState, NodeState
 from pyoco_server.core.transitions import NodeStatus
 from pyoco_server.core.wire import as_json
@@ -64,8 +65,9 @@ class Consequences:
 
     def consider(self, events: Iterable[Event]) -> None:
         """Take events, and remember what they call for."""
-        if 0 < len(self._draft.state.nodes) < len(self._graph.nodes) and self._may_go_on():
-            self._create_nodes(None)  # somebody else wrote the beginning of this log, and not all of it
+        state = self._draft.state
+        if state.nodes and not is_situated(self._graph, state) and self._may_go_on():
+            self._create_nodes(None)  # somebody else wrote the beginning of this log, and perhaps not all of it
         for event in events:
             self._draft.take(event)
             match event.payload:
@@ -187,9 +189,10 @@ class Consequences:
         if self._may_foreclose(node, edges):
             outcome = foreclose(self._graph, self._draft.state, node)
             if isinstance(outcome, Fatal):
+                self._record_doomed_gates(outcome.doomed, cause)
                 fail_execution(self._draft, outcome.node_id, cause)
                 return
-            for skipped, skip in outcome.nodes:
+            for skipped, skip in outcome.doomed.items():
                 event = self._draft.emit(
                     NodeCanceled(node_id=skipped, reason=_why_skipped(skip.by, self._draft.state), skip=skip),
                     cause,
@@ -222,7 +225,9 @@ class Consequences:
     # --- Joins -------------------------------------------------------------------------------------------------------
 
     def _record_gate(self, join: str, cause: Event | None) -> None:
-        tally = self._draft.state.tallies[join]
+        tally = self._draft.state.tallies.get(join)
+        if tally is None:  # a log that names other edges than the graph has
+            return
         verdict = self._graph.rule(join).verdict(tally)
         gate = self._draft.state.join_gates.get(join)
         if gate is not None:
@@ -230,7 +235,14 @@ class Consequences:
             dropped = tally.inputs - len(gate.expected_branches)
             if tally.settled == told + dropped or not self._worth_telling(tally, told, verdict, gate.is_passable):
                 return
-        self._draft.emit(self._gate(join, is_passable=verdict is Verdict.PASSES), cause)
+        self._draft.emit(self._gate(join, {}, is_passable=verdict is Verdict.PASSES), cause)
+
+    def _record_doomed_gates(self, doomed: Mapping[str, Skip], cause: Event | None) -> None:
+        """Tell of the joins a failure reached on its way to the end: their branch has failed, too."""
+        reached = {edge.target: None for node_id in doomed for edge in self._graph.outgoing(node_id)}
+        for join in reached:
+            if self._graph.nodes[join].is_join and self._draft.state.nodes[join].status is NodeStatus.IDLE:
+                self._draft.emit(self._gate(join, doomed, is_passable=False), cause)
 
     def _worth_telling(self, tally: Tally, told: int, verdict: Verdict, passable: bool) -> bool:  # noqa: FBT001
         if tally.inputs <= EVERY_UPDATE_UP_TO or tally.pending == 0:
@@ -238,13 +250,11 @@ class Consequences:
         decided = verdict is Verdict.BLOCKED or (verdict is Verdict.PASSES and not passable)
         return decided or tally.settled >= 2 * max(told, 1)
 
-    def _gate(self, join: str, *, is_passable: bool) -> JoinGateUpdated:
+    def _gate(self, join: str, doomed: Mapping[str, Skip], *, is_passable: bool) -> JoinGateUpdated:
         told: dict[Fate | None, list[str]] = {None: []} | {fate: [] for fate in Fate}
         names = self._graph.branches(join)
         for edge, name in zip(self._graph.incoming(join), names, strict=True):
-            source = self._draft.state.nodes[edge.source]
-            lost = source.skip is not None and source.skip.by == join
-            told[Fate.CANCELED if lost else source.fate(edge.on)].append(name)
+            told[self._fate(join, edge, doomed)].append(name)
         dropped = frozenset(told[Fate.DROPPED])
         return JoinGateUpdated(
             node_id=join,
@@ -255,6 +265,14 @@ class Consequences:
             policy=self._graph.nodes[join].policy or JoinPolicy.ALL_SUCCESS,
             is_passable=is_passable,
         )
+
+    def _fate(self, join: str, edge: Edge, doomed: Mapping[str, Skip]) -> Fate | None:
+        """How an edge shows in the gate; a branch cancelled because the join was passed without it shows as such."""
+        if edge.source in doomed:
+            return Fate(doomed[edge.source].counts_as.value)
+        source = self._draft.state.nodes[edge.source]
+        lost = source.skip is not None and source.skip.by == join
+        return Fate.CANCELED if lost else source.fate(edge.on)
 
     def _cancel_losers(self, join: str, cause: Event) -> None:
         """Cancel what is still under way, or yet to come, and leads nowhere but to this join."""

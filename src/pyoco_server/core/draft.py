@@ -1,11 +1,9 @@
 """A commit in the making: the events so far, and the state they lead to."""
 
-from pyoco_server.core.events import Actor, ActorKind, Event, Stamp
+from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, Stamp
 from pyoco_server.core.payloads import Payload
 from pyoco_server.core.reducer import reduce
 from pyoco_server.core.state import ExecutionState
-
-ORCHESTRATOR = Actor(ActorKind.SYSTEM, "orchestrator")
 
 
 class Draft:

@@ -44,6 +44,9 @@ class Actor(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, for
     id: str | None = None
 
 
+ORCHESTRATOR: Final = Actor(ActorKind.SYSTEM, "orchestrator")
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A fact. It is never changed, and what it means never changes."""
 
@@ -87,7 +90,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def event(self, payload: Payload, actor: Actor, *, causation_id: str | None = None) -> Event:
         """Make the fact ``payload`` tells."""
         return Event(
-            event_id=str(self.new_id()),
+            event_id=str(self.new_id()) or _no_id(),
             execution_id=self.execution_id,
             occurred_at=self.now,
             actor=actor,
@@ -95,6 +98,10 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             correlation_id=self.correlation_id,
             causation_id=causation_id,
         )
+
+
+def _no_id() -> str:
+    raise ValueError("new_id() gave an empty id")
 
 
 def decode_event(raw: Raw) -> Event:
@@ -110,7 +117,7 @@ def decode_event(raw: Raw) -> Event:
     payload_type = PAYLOADS.get(envelope.type)  # type: ignore[call-overload]  # EventType is a str
     if payload_type is None:
         raise DecodeError(
-            DecodeProblem.UNKNOWN_TYPE, f"{envelope.type!r} is not one of the 24 event types", path="$.type"
+            DecodeProblem.UNKNOWN_TYPE, f"{envelope.type!r:.80} is not one of the 24 event types", path="$.type"
         )
     if not isinstance(envelope.payload, dict):
         raise DecodeError(

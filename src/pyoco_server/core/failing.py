@@ -7,7 +7,7 @@ first, without an event, because its result decides what is recorded: nodes skip
 failure of the execution (and then nodes never reached stay what they are, never reached).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from pyoco_server.core.draft import Draft
 from pyoco_server.core.events import Event
 from pyoco_server.core.graph import FailPolicy, Graph
-from pyoco_server.core.joins import Fate, Tally, Verdict
+from pyoco_server.core.joins import FATAL, Fate, Tally, Verdict
 from pyoco_server.core.payloads import (
     EdgeOn,
     ExecutionFailed,
@@ -27,27 +27,27 @@ from pyoco_server.core.payloads import (
 from pyoco_server.core.state import ExecutionState, NodeState
 from pyoco_server.core.transitions import NodeStatus
 
-_FATAL: Final = frozenset({SkipKind.FAILED, SkipKind.CANCELED})
 _FAILURES: Final = {NodeStatus.FAILED: "failed", NodeStatus.CANCELED: "was canceled"}
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """The execution cannot go on; ``node_id`` is where that began."""
+    """The execution cannot go on; ``node_id`` is where that began, ``doomed`` what it took with it on the way."""
 
     node_id: str
+    doomed: Mapping[str, Skip]
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """These nodes can never run, each because of the node ``skip`` names."""
+    """These nodes can never run, each because of the node its skip names."""
 
-    nodes: Sequence[tuple[str, Skip]]
+    doomed: Mapping[str, Skip]
 
 
 def foreclose(graph: Graph, state: ExecutionState, node: NodeState) -> Fatal | Skipped:
     """Work out what the end of ``node`` makes impossible. Looks only at what lies behind it."""
     unhandled = node.fate(EdgeOn.SUCCESS) is Fate.FAILED
     if unhandled and graph.nodes[node.node_id].fail_policy is FailPolicy.STOP:
-        return Fatal(node.node_id)
+        return Fatal(node.node_id, {})
     journey = _Journey(graph, state)
     for edge in graph.outgoing(node.node_id):
         fate = node.fate(edge.on)
@@ -78,22 +78,20 @@ class _Journey:
                 self._settle(edge.target, skip)
                 self.arrive(edge.target, skip)
         if self._fatal is not None:
-            return Fatal(self._fatal)
-        return Skipped([(node_id, skip) for node_id, skip in self._doomed.items() if self._is_idle(node_id)])
+            return Fatal(self._fatal, self._doomed)
+        return Skipped(self._doomed)
 
     def arrive(self, target: str, skip: Skip) -> None:
         """Death reached ``target``: it ends here, or the target is doomed, or the execution is."""
-        dead = self._doomed.get(target) or self._state.nodes[target].skip
-        if dead is not None or self._state.nodes[target].status is NodeStatus.CANCELED:
-            if dead is not None and _is_fatal(skip) and not _is_fatal(dead):
-                self._doom(target, skip)  # it died harmlessly before; what kills it now is not harmless
+        if target in self._doomed:
             return
-        if self._graph.nodes[target].is_end:
-            if _is_fatal(skip):
+        if not self._is_idle(target):
+            if skip.counts_as in FATAL and self._reaches_end(target):
                 self._fatal = skip.by
             return
-        passed_over = not self._is_idle(target)  # ended, or set going out of turn by a command
-        if passed_over and (self._graph.nodes[target].is_join or not _is_fatal(skip)):
+        if self._graph.nodes[target].is_end:
+            if skip.counts_as in FATAL:
+                self._fatal = skip.by
             return
         tally = self._tally(target)
         if tally is None:
@@ -103,9 +101,27 @@ class _Journey:
 
     def check(self, target: str) -> None:
         """A branch came in, and may have been the last one a predicate waited for in vain."""
-        tally = self._tally(target)
+        tally = self._state.tallies.get(target)
         if tally is not None and self._is_idle(target) and self._is_blocked(target, tally):
             self._doom(target, self._worst(target, tally, Skip(target, SkipKind.FAILED)))
+
+    def _reaches_end(self, node_id: str) -> bool:
+        """Is there a way from a node that was set going out of turn to an end, with no join on it to absorb anything?
+
+        What it leads to is not doomed, since it may still succeed; but a failure before it is a failure all the same.
+        """
+        if self._state.nodes[node_id].status is NodeStatus.CANCELED:
+            return False  # it is dead; what follows from that was worked out when it died
+        stack, seen = [node_id], {node_id}
+        while stack:
+            node = self._graph.nodes[stack.pop()]
+            if node.is_end:
+                return True
+            if not node.is_join:
+                ahead = {edge.target for edge in self._graph.outgoing(node.node_id)} - seen
+                seen |= ahead
+                stack.extend(ahead)
+        return False
 
     def _is_blocked(self, target: str, tally: Tally) -> bool:
         return self._graph.rule(target).verdict(tally) is Verdict.BLOCKED
@@ -145,10 +161,6 @@ class _Journey:
         return self._state.nodes[node_id].status is NodeStatus.IDLE
 
 
-def _is_fatal(skip: Skip) -> bool:
-    return skip.counts_as in _FATAL
-
-
 def fail_execution(draft: Draft, node_id: str, cause: Event | None) -> None:
     """Record that the execution failed at ``node_id``, and stop whatever else is under way."""
     failed = draft.state.nodes[node_id]
@@ -165,6 +177,15 @@ def stop_node(
     draft: Draft, node: NodeState, reason: str | None, cause: Event | None, *, skip: Skip | None = None
 ) -> Event:
     """Cancel one node at once; if somebody is at work on it, tell them."""
-    if node.is_at_work and node.interrupted_attempt < node.attempt:
-        draft.emit(NodeInterruptRequested(node_id=node.node_id, worker_id=node.worker_id, reason=reason), cause)
+    if node.is_at_work:
+        interrupt_node(draft, node, reason, cause)
     return draft.emit(NodeCanceled(node_id=node.node_id, reason=reason, skip=skip), cause)
+
+
+def interrupt_node(draft: Draft, node: NodeState, reason: str | None, cause: Event | None) -> None:
+    """Ask whoever is at work on the node to stop, unless they were asked already."""
+    if node.interrupted_attempt < node.attempt:
+        draft.emit(
+            NodeInterruptRequested(node_id=node.node_id, attempt=node.attempt, worker_id=node.worker_id, reason=reason),
+            cause,
+        )

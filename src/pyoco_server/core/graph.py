@@ -1,5 +1,6 @@
 """The graph: which node follows which, and under what rule branches meet."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, unique
 from types import MappingProxyType
@@ -91,6 +92,14 @@ class GraphNode(Extensible, frozen=True, kw_only=True):
         """Do branches meet here by a rule of their own?"""
         return self.node_type == NodeType.JOIN
 
+    def misplaced(self) -> list[str]:
+        """Options that mean nothing for a node of this type."""
+        if self.node_type not in CONTROL:
+            return ["losers"] if self.losers is not Losers.CANCEL else []
+        work = (("retries", bool(self.retries)), ("failPolicy", self.fail_policy is not FailPolicy.BRANCH))
+        found = [name for name, given in work if given]
+        return found + (["losers"] if self.losers is not Losers.CANCEL and not self.is_join else [])
+
 
 class Edge(msgspec.Struct, frozen=True, gc=False):
     """One node follows another."""
@@ -115,6 +124,7 @@ class Graph:
         "_incoming",
         "_outgoing",
         "_rules",
+        "extra",
         "graph_id",
         "nodes",
         "order",
@@ -128,7 +138,9 @@ class Graph:
         edges: Iterable[Edge],
         *,
         predicates: Mapping[str, JoinPredicate] = PREDICATES,
+        extra: JsonObject | None = None,
     ) -> None:
+        self.extra: Final = extra or {}
         listed, self._edges = tuple(nodes), tuple(edges)
         self.order: Final = check_graph(listed, self._edges, predicates)
         self.graph_id: Final = graph_id
@@ -148,6 +160,12 @@ class Graph:
             frozenset(node.node_id for node in listed if node.node_type == NodeType.FORK),
             [node.node_id for node in listed if node.is_join],
         )
+
+    def __eq__(self, other: object) -> bool:  # type: ignore[explicit-override]  # needs Python 3.12
+        return isinstance(other, Graph) and graph_to_dict(self) == graph_to_dict(other)
+
+    def __hash__(self) -> int:  # type: ignore[explicit-override]  # needs Python 3.12
+        return hash((self.graph_id, self.order))
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -170,6 +188,9 @@ class Graph:
         """The names of the branches that meet at ``join``, in the order of its incoming edges."""
         return self._branches[join]
 
+    def _meets(self, node_id: str) -> bool:
+        return len(self._incoming[node_id]) > 1 or self.nodes[node_id].is_join
+
     def place(self, node_id: str) -> NodeMeta:
         """What NODE_CREATED records of the node: its author's fields, and its place in the graph."""
         node = self.nodes[node_id]
@@ -177,7 +198,7 @@ class Graph:
         del described["nodeId"], described["nodeType"]
         return NodeMeta(
             node=described,
-            edges=tuple(Successor(edge.target, edge.on) for edge in self._outgoing[node_id]),
+            edges=tuple(Successor(edge.target, edge.on, self._meets(edge.target)) for edge in self._outgoing[node_id]),
             inputs=len(self._incoming[node_id]),
             retries=node.retries,
             isolated=node.fail_policy is FailPolicy.ISOLATE,
@@ -187,8 +208,6 @@ class Graph:
 def graph_from_dict(raw: Raw, *, predicates: Mapping[str, JoinPredicate] = PREDICATES) -> Graph:
     """Read a graph; DecodeError for a malformed document, GraphError for a graph that cannot run."""
     fields = parse_object(raw)
-    if unknown := sorted(fields.keys() - {"graphId", "nodes", "edges"}):
-        raise DecodeError(DecodeProblem.UNKNOWN_FIELD, f"{unknown[0]} is not a field here", path=f"$.{unknown[0]}")
     for field in ("graphId", "nodes", "edges"):
         if field not in fields:
             raise DecodeError(DecodeProblem.MISSING_FIELD, f"{field} is required", path=f"$.{field}")
@@ -196,18 +215,21 @@ def graph_from_dict(raw: Raw, *, predicates: Mapping[str, JoinPredicate] = PREDI
     plain_nodes = read(fields["nodes"], list[JsonObject], at="$.nodes")
     nodes = [read_extensible(node, GraphNode, at=f"$.nodes[{index}]") for index, node in enumerate(plain_nodes)]
     wire_edges = read(fields["edges"], list[_WireEdge], at="$.edges")
-    return Graph(graph_id, nodes, _with_outcomes(nodes, wire_edges), predicates=predicates)
+    extra = {key: value for key, value in fields.items() if key not in {"graphId", "nodes", "edges"}}
+    return Graph(graph_id, nodes, _with_outcomes(nodes, wire_edges), predicates=predicates, extra=extra)
 
 
 def graph_to_dict(graph: Graph) -> JsonObject:
     """Write a graph the way :func:`graph_from_dict` reads it."""
+    implied = _implied_outcomes(graph.nodes.values(), [(edge.source, edge.target) for edge in graph.edges])
     return {
         "graphId": graph.graph_id,
         "nodes": [plain(node) for node in graph.nodes.values()],
         "edges": [
-            {"from": edge.source, "to": edge.target} | ({} if edge.on is EdgeOn.SUCCESS else {"on": edge.on.value})
-            for edge in graph.edges
+            {"from": edge.source, "to": edge.target} | ({} if edge.on is on else {"on": edge.on.value})
+            for edge, on in zip(graph.edges, implied, strict=True)
         ],
+        **graph.extra,
     }
 
 
@@ -215,19 +237,20 @@ def _with_outcomes(nodes: list[GraphNode], edges: list[_WireEdge]) -> list[Edge]
     """Say for each edge which outcome it follows.
 
     Unless its author said so, an edge follows success; one to a Failed or Canceled end follows the outcome the end is
-    named after, unless it is the only way on from its source.
+    named after, unless it is the only edge of its source.
     """
-    types = {node.node_id: node.node_type for node in nodes}
+    implied = _implied_outcomes(nodes, [(edge.source, edge.target) for edge in edges])
+    return [Edge(edge.source, edge.target, edge.on or on) for edge, on in zip(edges, implied, strict=True)]
+
+
+def _implied_outcomes(nodes: Iterable[GraphNode], edges: Sequence[tuple[str, str]]) -> list[EdgeOn]:
     named_after = {NodeType.FAILED: EdgeOn.FAILURE, NodeType.CANCELED: EdgeOn.CANCEL}
-    goes_on = {edge.source for edge in edges if types.get(edge.target) not in named_after}
-
-    def outcome(edge: _WireEdge) -> EdgeOn:
-        if edge.on is not None:
-            return edge.on
-        implied = named_after.get(types.get(edge.target, ""))
-        return implied if implied and edge.source in goes_on else EdgeOn.SUCCESS
-
-    return [Edge(edge.source, edge.target, outcome(edge)) for edge in edges]
+    types = {node.node_id: node.node_type for node in nodes}
+    ways_on = Counter(source for source, _ in edges)
+    return [
+        named_after.get(types.get(target, ""), EdgeOn.SUCCESS) if ways_on[source] > 1 else EdgeOn.SUCCESS
+        for source, target in edges
+    ]
 
 
 def _rule(node: GraphNode, predicates: Mapping[str, JoinPredicate]) -> JoinRule:

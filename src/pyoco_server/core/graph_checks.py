@@ -29,6 +29,7 @@ class GraphProblem(StrEnum):
     NO_WAY_ON_SUCCESS = "NO_WAY_ON_SUCCESS"
     JOIN_WITHOUT_BRANCHES = "JOIN_WITHOUT_BRANCHES"
     BAD_JOIN_POLICY = "BAD_JOIN_POLICY"
+    MISPLACED_OPTION = "MISPLACED_OPTION"
 
 
 class GraphFinding(msgspec.Struct, frozen=True):
@@ -45,6 +46,9 @@ class GraphError(InvalidInputError, ValueError):
     def __init__(self, findings: Sequence[GraphFinding]) -> None:
         super().__init__("; ".join(finding.message for finding in findings))
         self.findings = tuple(findings)
+
+    def __reduce__(self) -> tuple[type["GraphError"], tuple[Sequence[GraphFinding]]]:  # type: ignore[explicit-override]  # needs Python 3.12
+        return GraphError, (self.findings,)
 
 
 class CheckedNode(Protocol):
@@ -64,6 +68,7 @@ class CheckedNode(Protocol):
     def is_end(self) -> bool: ...  # noqa: D102
     @property
     def is_join(self) -> bool: ...  # noqa: D102
+    def misplaced(self) -> list[str]: ...  # noqa: D102
 
 
 class CheckedEdge(Protocol):
@@ -191,14 +196,18 @@ def _joins(shape: _Shape, predicates: Mapping[str, JoinPredicate]) -> Iterator[G
             complaint = None
         if complaint:
             yield GraphFinding(GraphProblem.BAD_JOIN_POLICY, node_id, f"node '{node_id}' {complaint}")
+        for option in node.misplaced():
+            yield GraphFinding(
+                GraphProblem.MISPLACED_OPTION, node_id, f"node '{node_id}' is a {node.node_type}: remove '{option}'"
+            )
 
 
 def _custom_policy_complaint(node: CheckedNode, branches: int, predicates: Mapping[str, JoinPredicate]) -> str | None:
     chosen = [name for name, value in (("required", node.required), ("predicate", node.predicate)) if value]
     if node.policy is not JoinPolicy.CUSTOM:
         return f"has '{chosen[0]}', which only the CUSTOM policy uses" if chosen else None
-    if len(chosen) != 1:
-        return "has the CUSTOM policy: give either 'required' (how many branches) or 'predicate' (a name)"
+    if len(chosen) == 2:
+        return "has the CUSTOM policy with 'required' and 'predicate': give one of them"
     if node.predicate and node.predicate not in predicates:
         known = ", ".join(sorted(predicates)) or "none"
         return f"names the predicate '{node.predicate}', which is not known (known: {known})"

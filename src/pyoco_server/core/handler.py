@@ -7,7 +7,7 @@ Nothing is changed here. The answer is a list of events, empty if the command as
 from collections.abc import Container
 from datetime import datetime
 from enum import StrEnum, unique
-from typing import Final
+from typing import Any, Final
 
 from pyoco_server.core.commands import (
     AnyNodeCommand,
@@ -85,6 +85,9 @@ class CommandRejected(PyocoServerError):  # noqa: N818 the name is part of the p
         self.command = command
         self.message = message
         self.fact = fact
+
+    def __reduce__(self) -> tuple[Any, ...]:  # type: ignore[explicit-override]  # needs Python 3.12
+        return CommandRejected, (self.code, self.command, self.message, self.fact)
 
 
 _OBSERVABLE: Final = frozenset({CommandType.SUCCEED_NODE, CommandType.FAIL_NODE})

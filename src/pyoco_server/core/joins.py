@@ -65,6 +65,10 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
         return SkipKind.ISOLATED if self.isolated else SkipKind.DROPPED
 
 
+FATAL: Final = frozenset({SkipKind.FAILED, SkipKind.CANCELED})
+"""What fails the execution unless a join absorbs it."""
+
+
 @unique
 class Verdict(Enum):
     """What a tally means for the node behind it."""
@@ -94,7 +98,17 @@ class JoinRule(msgspec.Struct, frozen=True, gc=False):
     predicate: JoinPredicate | None = None
 
     def verdict(self, tally: Tally) -> Verdict:
-        """Judge ``tally``; a verdict other than OPEN does not change when more edges are settled."""
+        """Judge ``tally``; a verdict other than OPEN does not change when more edges are settled.
+
+        A node that cannot run because of something harmless stays open while edges are: one of them may yet turn out
+        not to be harmless, and how the node counts further on must not depend on which came first.
+        """
+        verdict = self._judge(tally)
+        if verdict is Verdict.BLOCKED and tally.pending and tally.worst() not in FATAL:
+            return Verdict.OPEN
+        return verdict
+
+    def _judge(self, tally: Tally) -> Verdict:
         if tally.expected == 0:
             return Verdict.BLOCKED
         match self.policy:
@@ -111,7 +125,7 @@ class JoinRule(msgspec.Struct, frozen=True, gc=False):
 
     def _custom(self, tally: Tally) -> Verdict:
         if self.predicate is None:
-            return _at_least(self.required or 1, tally)
+            return _at_least(tally.expected if self.required is None else self.required, tally)
         if self.predicate(tally):
             return Verdict.PASSES
         return Verdict.OPEN if tally.pending else Verdict.BLOCKED

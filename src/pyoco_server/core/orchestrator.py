@@ -30,6 +30,10 @@ class NodeNotStoppableError(PyocoServerError, ValueError):
     """There is nothing to stop: the node is unknown, does no work or has ended, or nobody was asked to stop it."""
 
 
+class WrongGraphError(PyocoServerError, ValueError):
+    """The execution runs on another graph: the caller mixed them up."""
+
+
 def orchestrate(
     graph: Graph,
     state: ExecutionState,
@@ -40,13 +44,9 @@ def orchestrate(
     cause: Event | None = None,
 ) -> list[Event]:
     """Return everything that follows from ``state``; nothing, if all consequences are drawn already."""
-    stamp = Stamp(
-        execution_id=state.execution_id,
-        now=timestamp(now),
-        new_id=new_id,
-        correlation_id=cause.correlation_id if cause else None,
-    )
-    work = Consequences(graph, Draft(situate(graph, state), stamp), cancel_mode=cancel_mode, cause=cause)
+    correlation_id = cause.correlation_id if cause else None
+    draft = _draft(graph, state, now=now, new_id=new_id, correlation_id=correlation_id)
+    work = Consequences(graph, draft, cancel_mode=cancel_mode, cause=cause)
     work.consider_everything()
     return work.finish()
 
@@ -75,8 +75,8 @@ def advance(
             {"graphId": state.graph_id},
         )
     events = handle(state, command, now=now, new_id=new_id, observed=observed, graph_ids=graph_ids)
-    stamp = Stamp(execution_id=state.execution_id, now=now, new_id=new_id, correlation_id=command.correlation_id)
-    work = Consequences(graph, Draft(state, stamp), cancel_mode=cancel_mode)
+    draft = _draft(graph, state, now=now, new_id=new_id, correlation_id=command.correlation_id)
+    work = Consequences(graph, draft, cancel_mode=cancel_mode)
     if events:
         work.consider(events)
     elif isinstance(command, CancelExecution):
@@ -102,8 +102,7 @@ def cancel_node(
     No command does this; it is for policies, such as a limit on how long a branch may take.
     """
     _check_stoppable(state, node_id)
-    stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
-    work = Consequences(graph, Draft(situate(graph, state), stamp))
+    work = Consequences(graph, _draft(graph, state, now=now, new_id=new_id, correlation_id=correlation_id))
     work.cancel([state.nodes[node_id]], reason, None, actor=actor)
     return work.finish()
 
@@ -125,13 +124,22 @@ def confirm_stopped(
     node = state.nodes[node_id]
     if node.interrupted_attempt < max(node.attempt, 1):
         raise NodeNotStoppableError(f"node '{node_id}' was not asked to stop")
-    if attempt is not None and attempt < node.attempt:
-        raise NodeNotStoppableError(f"node '{node_id}': attempt {attempt} was replaced by attempt {node.attempt}")
-    stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
-    draft = Draft(situate(graph, state), stamp)
+    if attempt is not None and attempt != node.attempt:
+        raise NodeNotStoppableError(f"node '{node_id}' is at attempt {node.attempt}, not {attempt}")
+    draft = _draft(graph, state, now=now, new_id=new_id, correlation_id=correlation_id)
     work = Consequences(graph, draft)
     work.ended(node_id, draft.emit(NodeCanceled(node_id=node_id, attempt=attempt, reason=reason), None, actor=actor))
     return work.finish()
+
+
+def _draft(
+    graph: Graph, state: ExecutionState, *, now: datetime | str, new_id: NewId, correlation_id: str | None
+) -> Draft:
+    """Begin a commit."""
+    if state.graph_id is not None and state.graph_id != graph.graph_id:
+        raise WrongGraphError(f"the execution runs on graph '{state.graph_id}', not '{graph.graph_id}'")
+    stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
+    return Draft(situate(graph, state), stamp)
 
 
 def _check_stoppable(state: ExecutionState, node_id: str) -> None:
@@ -140,5 +148,7 @@ def _check_stoppable(state: ExecutionState, node_id: str) -> None:
         raise NodeNotStoppableError(f"there is no node '{node_id}'")
     if node.node_type in CONTROL:
         raise NodeNotStoppableError(f"node '{node_id}' is a {node.node_type}: there is no work to stop")
-    if state.is_terminal or node.is_terminal:
+    if state.is_terminal:
+        raise NodeNotStoppableError(f"the execution has ended {state.status}")
+    if node.is_terminal:
         raise NodeNotStoppableError(f"node '{node_id}' has ended {node.status}")

@@ -53,6 +53,8 @@ class Successor(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
     to: Name
     on: EdgeOn = EdgeOn.SUCCESS
+    meets: bool = False
+    """Does it lead to where branches meet, so that it matters how many came in?"""
 
 
 class Skip(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -179,7 +181,8 @@ class NodeMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     node: JsonObject = {}
 
     edges: tuple[Successor, ...] = ()
-    inputs: Annotated[int, msgspec.Meta(ge=0)] = 0
+    inputs: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How many edges lead here; always written, so that a meta without it is known to be somebody else's."""
     retries: Annotated[int, msgspec.Meta(ge=0)] = 0
     isolated: bool = False
 

@@ -13,7 +13,7 @@ import msgspec
 from immutables import Map
 
 from pyoco_server.core.joins import Fate, Tally
-from pyoco_server.core.payloads import EdgeOn, JoinPolicy, Skip, Successor
+from pyoco_server.core.payloads import EdgeOn, JoinPolicy, NodeMeta, Skip, Successor
 from pyoco_server.core.transitions import (
     LIVE_NODE,
     TERMINAL_EXECUTION,
@@ -59,6 +59,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
     """Its failure is its own affair (fail policy *isolate*)."""
     skip: Skip | None = None
     edges: tuple[Successor, ...] = ()
+    handles: frozenset[EdgeOn] = frozenset()
+    """The outcomes its edges follow."""
     inputs: int = 0
 
     @property
@@ -85,14 +87,22 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
             return Fate(self.skip.counts_as.value)
         if on is outcome or on is EdgeOn.ALWAYS:
             return Fate.TAKEN
-        if outcome is EdgeOn.SUCCESS or self._goes_on_after(outcome):
+        if outcome is EdgeOn.SUCCESS or outcome in self.handles or EdgeOn.ALWAYS in self.handles:
             return Fate.DROPPED
         if outcome is EdgeOn.CANCEL:
             return Fate.CANCELED
         return Fate.ISOLATED if self.isolated else Fate.FAILED
 
-    def _goes_on_after(self, outcome: EdgeOn) -> bool:
-        return any(edge.on is outcome or edge.on is EdgeOn.ALWAYS for edge in self.edges)
+    def placed(self, place: NodeMeta) -> "NodeState":
+        """The node with what its graph says of it."""
+        return msgspec.structs.replace(
+            self,
+            edges=place.edges,
+            handles=frozenset(edge.on for edge in place.edges),
+            inputs=place.inputs or 0,
+            retries=place.retries,
+            isolated=place.isolated,
+        )
 
 
 class JoinGate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -108,7 +118,7 @@ class JoinGate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fal
 
 
 class Counts(msgspec.Struct, frozen=True, gc=False):
-    """How many nodes are in which status that somebody might have to act on."""
+    """How many nodes have which status."""
 
     idle: int = 0
     ready: int = 0
@@ -124,7 +134,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
         return self.ready + self.running + self.waiting
 
 
-class ExecutionState(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution: the specification's fields, then what this system keeps beside them."""
 
     execution_id: str
@@ -143,6 +153,11 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True):
     archived_at: datetime | None = None
     cancel_reason: str | None = None
     join_gates: Map[str, JoinGate] = Map()
+    input: JsonObject | None = None
+    failure: JsonObject | None = None
+    """Why it failed: reason, failedNodeId, error."""
+    placed: int = 0
+    """How many nodes were created with their place in a graph."""
     counts: Counts = Counts()
     tallies: Map[str, Tally] = Map()
 
@@ -190,6 +205,8 @@ def state_to_dict(state: ExecutionState) -> JsonObject:
     ):
         fields[name] = rfc3339(moment) if moment else None
     fields["cancelReason"] = state.cancel_reason
+    fields["input"] = state.input
+    fields["failure"] = state.failure
     fields["nodes"] = {node_id: _plain(state.nodes[node_id]) for node_id in sorted(state.nodes)}
     fields["joinGates"] = {node_id: _plain(state.join_gates[node_id]) for node_id in sorted(state.join_gates)}
     return fields

@@ -7,7 +7,7 @@ The theory
 ----------
 An execution is a set of nodes. Both have a *status*, and every status has a *rank*. An event proposes a status; the
 proposal is taken only if its rank is higher than that of the status in force (``choose_*``). Ranks therefore rise and
-never fall, whatever the order in which events arrive, which is what makes a log safe to fold twice, late, or out of
+never fall, whatever the order in which events arrive; only waiting and resuming, which go back and forth, need their
 order. Three consequences are worth stating, because the rest of the system leans on them:
 
 * **Cancel wins.** ``CANCELED`` has the highest rank on both levels. When a cancel meets a success or a failure, no

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum, unique
 from functools import cache
+from math import isfinite
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from pyoco_server.errors import InvalidInputError
 
 JsonObject = dict[str, Any]
 Raw = bytes | bytearray | memoryview | str | Mapping[str, Any]
+DEEPEST: Final = 200
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 """An identifier: any text but the empty one."""
 
@@ -58,6 +60,13 @@ class DecodeError(InvalidInputError, ValueError):
         self.message = message
         self.path = path
 
+    def __reduce__(self) -> tuple[Any, ...]:  # type: ignore[explicit-override]  # needs Python 3.12
+        return _decode_error, (self.problem, self.message, self.path)
+
+
+def _decode_error(problem: DecodeProblem, message: str, path: str) -> DecodeError:
+    return DecodeError(problem, message, path=path)
+
 
 _MISSING: Final = re.compile(r"missing required field `(?P<field>[^`]+)`")
 _UNKNOWN: Final = re.compile(r"contains unknown field `(?P<field>[^`]+)`")
@@ -67,7 +76,10 @@ _LOCATION: Final = re.compile(r" - at `(?:key in )?(?P<path>[^`]+)`$")
 def parse_object(raw: Raw) -> JsonObject:
     """Return ``raw`` as a JSON object; text and bytes are parsed, mappings are taken as they are."""
     if isinstance(raw, Mapping):
-        return dict(raw)
+        copied: JsonObject = _as_plain(raw, "$", 0)
+        return copied
+    if not isinstance(raw, bytes | bytearray | memoryview | str):
+        raise DecodeError(DecodeProblem.NOT_AN_OBJECT, f"expected a JSON object, got {type(raw).__name__}")
     try:
         value = msgspec.json.decode(raw)
     except RecursionError as error:
@@ -77,6 +89,35 @@ def parse_object(raw: Raw) -> JsonObject:
     if not isinstance(value, dict):
         raise DecodeError(DecodeProblem.NOT_AN_OBJECT, f"expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def _as_plain(value: Any, at: str, depth: int) -> Any:  # noqa: ANN401 any JSON value
+    """Copy a value, holding it to what JSON can say: whatever is taken in can be written out, and stays as it was."""
+    if depth > DEEPEST:
+        raise DecodeError(DecodeProblem.TOO_DEEP, "nested too deeply", path=at)
+    match value:
+        case None | bool() | int():
+            return value
+        case str():
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, "text with half a surrogate pair", path=at)
+            return str(value)
+        case float() if isfinite(value):
+            return value
+        case datetime():
+            return rfc3339(timestamp(value, at=at))
+        case Mapping():
+            return {_key(key, at): _as_plain(item, f"{at}.{key}", depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [_as_plain(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(value)]
+        case _:
+            raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, f"{value!r:.80} is not JSON", path=at)
+
+
+def _key(key: object, at: str) -> str:
+    if not isinstance(key, str):
+        raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, f"the key {key!r:.80} is not text", path=at)
+    return str(key)
 
 
 def read(value: object, type_: type[T], *, at: str = "$") -> T:
@@ -122,6 +163,8 @@ def timestamp(moment: datetime | str, *, at: str = "now") -> datetime:
     """Return an aware UTC time; accepts an RFC 3339 text. A time without its offset is refused, not guessed."""
     if isinstance(moment, str):
         moment = read(moment, datetime, at=at)
+    if not isinstance(moment, datetime):
+        raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, f"expected a time, got {type(moment).__name__}", path=at)
     if moment.tzinfo is None:
         raise DecodeError(DecodeProblem.ILL_TYPED_FIELD, "a time needs its offset from UTC", path=at)
     try:
