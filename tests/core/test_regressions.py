@@ -312,3 +312,18 @@ def test_death_that_reaches_a_node_in_two_ways_counts_once() -> None:
     assert [payload(found)["nodeId"] for found in made if found.type == "NODE_CANCELED"] == ["b", "c", "t"]
     run.succeed("x")
     assert run.state.status is ExecutionStatus.COMPLETED
+
+
+def test_what_came_with_a_resume_is_known_until_the_node_waits_again() -> None:
+    run = Run(chain("a"))
+    run.start("a")
+    run.do("PutNodeWaiting", "a", waitKey="k")
+    run.do("ResumeNode", "a", input={"ok": True})
+    assert run.state.nodes["a"].resumption == {"input": {"ok": True}}
+    run.do("PutNodeWaiting", "a")
+    assert run.state.nodes["a"].resumption is None
+
+
+def test_nodes_without_a_place_do_not_count_as_placed() -> None:
+    own = event("NODE_CREATED", nodeId="own", nodeType="Task", meta={"inputs": 0})
+    assert fold([own], Run(chain("a")).state).placed == len(chain("a").nodes)

@@ -40,8 +40,14 @@ def _node_record(state: ExecutionState, _: Event, __: NodePayload, ___: NodeStat
     return _replace(state, version=state.version + 1)
 
 
-def _node_moved(state: ExecutionState, event: Event, _: NodeReady | NodeResumed, node: NodeState) -> ExecutionState:
+def _node_moved(state: ExecutionState, event: Event, _: NodeReady, node: NodeState) -> ExecutionState:
     return _move(state, event, node)
+
+
+def _node_resumed(state: ExecutionState, event: Event, payload: NodeResumed, node: NodeState) -> ExecutionState:
+    if node.status is not NodeStatus.WAITING:
+        return state
+    return _move(state, event, node, resumption=payload.extra)
 
 
 def _node_started(state: ExecutionState, event: Event, payload: NodeStarted, node: NodeState) -> ExecutionState:
@@ -62,7 +68,7 @@ def _node_progressed(state: ExecutionState, _: Event, payload: NodeProgressRepor
 def _node_waiting(state: ExecutionState, event: Event, payload: NodeWaiting, node: NodeState) -> ExecutionState:
     wait_key = node.wait_key if payload.wait_key is None else payload.wait_key
     prompt = node.prompt if payload.prompt is None else payload.prompt
-    return _move(state, event, node, wait_key=wait_key, prompt=prompt)
+    return _move(state, event, node, wait_key=wait_key, prompt=prompt, resumption=None)
 
 
 def _node_succeeded(state: ExecutionState, event: Event, payload: NodeSucceeded, node: NodeState) -> ExecutionState:
@@ -141,7 +147,7 @@ NODE_EVENT_STEPS: Final[dict[type[Payload], NodeStep]] = {
     NodeProgressReported: _node_progressed,
     NodeWaiting: _node_waiting,
     NodeResumeRequested: _node_record,
-    NodeResumed: _node_moved,
+    NodeResumed: _node_resumed,
     NodeSucceeded: _node_succeeded,
     NodeFailReported: _node_fail_reported,
     NodeFailed: _node_failed,

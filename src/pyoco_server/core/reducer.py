@@ -169,7 +169,7 @@ def _node_created(state: ExecutionState, _: Event, payload: NodeCreated) -> Exec
         nodes=state.nodes.set(node.node_id, node),
         counts=recount(state.counts, None, node.status),
         tallies=tallies,
-        placed=state.placed + (place is not None),
+        placed=state.placed + (node.inputs > 0 or (place is not None and node.node_type == "Start")),
         version=state.version + 1,
     )
 

@@ -45,6 +45,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
     cancellation_applied: bool = False
 
     prompt: JsonObject | None = None
+    resumption: JsonObject | None = None
+    """What came with the resume of its last wait, until it waits again."""
     progress: float | None = None
     progress_message: str | None = None
     failed_attempt: int = 0
@@ -157,7 +159,7 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failure: JsonObject | None = None
     """Why it failed: reason, failedNodeId, error."""
     placed: int = 0
-    """How many nodes were created with their place in a graph."""
+    """How many nodes were created with their place in a graph: something leads to them, or they are its start."""
     counts: Counts = Counts()
     tallies: Map[str, Tally] = Map()
 
