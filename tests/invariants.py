@@ -98,6 +98,15 @@ def check_no_repeats(log: Sequence[Event]) -> None:
     assert sum(event.type in ENDS for event in log) <= 1
 
 
+def check_causes(commit: Sequence[Event]) -> None:
+    """Whatever a commit tells follows from its first event, directly or by way of others it tells before."""
+    told = {commit[0].event_id}
+    for event in commit[1:]:
+        assert event.causation_id in told, f"{event.type} came from nowhere"
+        assert event.correlation_id == commit[0].correlation_id
+        told.add(event.event_id)
+
+
 def check_state(graph: Graph, state: ExecutionState) -> None:
     """What must be true of any state between two commands."""
     check_sums(state)

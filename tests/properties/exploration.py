@@ -28,7 +28,7 @@ from pyoco_server.core.events import Actor, ActorKind
 from pyoco_server.core.reducer import fold
 from pyoco_server.core.state import NodeState
 from tests.build import EXECUTION, T0, Ids, command
-from tests.invariants import check_no_repeats, check_state, check_step
+from tests.invariants import check_causes, check_no_repeats, check_state, check_step
 
 ENGINE = Actor(ActorKind.SYSTEM, "engine")
 
@@ -130,6 +130,8 @@ def _take(graph: Graph, state: ExecutionState, move: Move) -> ExecutionState:
     for event in commit:
         after = check_step(after, event)
     check_no_repeats(commit)
+    if move.name != "grace period over":
+        check_causes(commit)
     check_state(graph, after)
     if state.is_cancel_requested and after.is_terminal:
         assert after.status == "CANCELED"
