@@ -161,6 +161,7 @@ def test_an_execution_of_another_graph_is_named() -> None:
 
 
 START_AND_END = [{"nodeId": "s", "nodeType": "Start"}, {"nodeId": "z", "nodeType": "Success"}]
+NO_WAY_BACK = "a graph cannot go back; remove one of these edges"
 A, J = "s:Start a z:Success", "s:Start j:Join z:Success"
 COMPLAINTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("s:Start a a z:Success", "s>a a>z", {}, "node 'a' is listed 2 times: ids must be unique"),
@@ -172,8 +173,7 @@ COMPLAINTS: list[tuple[str, str, dict[str, Any], str]] = [
         A,
         "s>a a>s a>z",
         {},
-        "node 's' is a Start: nothing can lead to it; cycle a -> s -> a: "  # two complaints, told together
-        + "a graph cannot go back; remove one of these edges",
+        f"node 's' is a Start: nothing can lead to it; cycle a -> s -> a: {NO_WAY_BACK}",
     ),
     ("s:Start y:Success z:Success", "s>y y>z", {}, "node 'y' is a Success end: nothing can follow it"),
     (A, "s>a a>a a>z", {}, "cycle a -> a: a graph cannot go back; remove one of these edges"),
