@@ -1,0 +1,251 @@
+"""The small print: causes, correlations, reasons and fields that other tests pass over."""
+
+from typing import Any
+
+import pytest
+
+from pyoco_server.core import (
+    Actor,
+    ActorKind,
+    DecodeError,
+    Event,
+    cancel_node,
+    confirm_stopped,
+    decode_event,
+    fold,
+    graph_from_dict,
+    graph_to_dict,
+    orchestrate,
+    state_to_dict,
+)
+from pyoco_server.core.graph import Graph
+from tests.build import T0, Ids, Run, chain, diamond, event, graph, payload, state_of
+from tests.invariants import check_causes
+
+ENGINE = Actor(ActorKind.SYSTEM, "engine")
+
+
+def only(made: list[Event], event_type: str) -> Event:
+    (found,) = [one for one in made if one.type == event_type]
+    return found
+
+
+def test_a_failed_execution_says_all_it_knows() -> None:
+    run = Run(chain("a"))
+    run.fail("a")
+    told = state_to_dict(run.state)
+    error = {"code": "E", "message": "broke"}
+    assert told["failure"] == {"reason": "node 'a' failed", "failedNodeId": "a", "error": error}
+    assert (told["input"], told["cancelReason"], told["version"]) == (None, None, len(run.log))
+    assert told["failedAt"] == "2026-01-01T00:00:04Z"
+
+
+def test_a_canceled_execution_says_all_it_knows() -> None:
+    run = Run(chain("a"), started=False)
+    run.do("CancelExecution", reason="enough")
+    told = state_to_dict(run.state)
+    assert (told["cancelReason"], told["failure"], told["startedAt"]) == ("enough", None, None)
+    assert told["cancelRequestedAt"] == told["canceledAt"] == "2026-01-01T00:00:02Z"
+
+
+def test_the_input_of_an_execution_is_kept() -> None:
+    state = state_of(event("EXECUTION_CREATED", graphId="g", input={"x": 1}))
+    assert state_to_dict(state)["input"] == {"x": 1}
+
+
+def test_nodes_and_gates_are_told_in_the_order_of_their_names() -> None:
+    run = Run(diamond("b", "a"))
+    run.succeed("a", "b")
+    told = state_to_dict(run.state)
+    assert list(told["nodes"]) == sorted(told["nodes"])
+    assert list(told["joinGates"]) == ["j"]
+
+
+def test_a_node_cancelled_by_itself_fails_the_execution_with_that_reason() -> None:
+    run = Run(chain("a"))
+    run.start("a")
+    made = cancel_node(
+        run.graph,
+        run.state,
+        "a",
+        actor=ENGINE,
+        now=T0,
+        new_id=run.new_id,
+        reason="too slow",
+        correlation_id="c1",
+    )
+    assert {found.correlation_id for found in made} == {"c1"}
+    check_causes(made)
+    assert payload(only(made, "NODE_CANCEL_REQUESTED")) == {"nodeId": "a", "reason": "too slow"}
+    assert only(made, "NODE_CANCEL_REQUESTED").actor == ENGINE
+    assert payload(only(made, "NODE_INTERRUPT_REQUESTED"))["reason"] == "too slow"
+    assert payload(only(made, "NODE_CANCELED")) == {"nodeId": "a", "reason": "too slow"}
+    assert payload(only(made, "EXECUTION_FAILED"))["reason"] == "node 'a' was canceled"
+
+
+def test_a_stop_is_recorded_with_its_attempt_and_reason() -> None:
+    run = Run(chain("a"))
+    run.start("a")
+    run.do("CancelExecution", reason="enough")
+    made = confirm_stopped(
+        run.graph,
+        run.state,
+        "a",
+        actor=ENGINE,
+        now=T0,
+        new_id=run.new_id,
+        attempt=1,
+        reason="stopped",
+        correlation_id="c2",
+    )
+    check_causes(made)
+    assert {found.correlation_id for found in made} == {"c2"}
+    assert payload(only(made, "NODE_CANCELED")) == {"nodeId": "a", "attempt": 1, "reason": "stopped"}
+    assert only(made, "NODE_CANCELED").actor == ENGINE
+    assert payload(only(made, "EXECUTION_CANCELED")) == {"reason": "enough"}
+
+
+def test_the_first_wait_without_an_attempt_can_be_confirmed_stopped_only_if_asked() -> None:
+    state = state_of(
+        event("EXECUTION_CREATED", graphId="g"),
+        event("NODE_CREATED", nodeId="a", nodeType="Task"),
+        event("NODE_WAITING", nodeId="a"),
+    )
+    with pytest.raises(ValueError, match="was not asked to stop"):
+        confirm_stopped(chain("a"), state, "a", actor=ENGINE, now=T0, new_id=Ids())
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_what_is_drawn_later_names_its_cause(cancel: bool) -> None:
+    begun = [event("EXECUTION_CREATED", graphId="g"), event("EXECUTION_STARTED")]
+    if cancel:
+        begun += [event("NODE_CREATED", nodeId="a", nodeType="Task"), event("EXECUTION_CANCEL_REQUESTED", reason="no")]
+    cause = begun[-1]
+    made = orchestrate(chain("a"), state_of(*begun), now=T0, new_id=Ids(), cause=cause)
+    assert made
+    check_causes([cause, *made])
+
+
+def test_the_correlation_of_the_cause_is_carried_on() -> None:
+    run = Run(chain("a"), started=False)
+    made = run.do("StartExecution", correlationId="c3")
+    assert {found.correlation_id for found in made} == {"c3"}
+    later = orchestrate(
+        run.graph, state_of(event("EXECUTION_CREATED", graphId="g")), now=T0, new_id=Ids(), cause=made[0]
+    )
+    assert {found.correlation_id for found in later} == {"c3"}
+
+
+def test_a_failed_end_tells_why_and_by_what() -> None:
+    run = Run(graph("s:Start a e:Failed", "s>a a>e"))
+    made = run.succeed("a")
+    check_causes(made)
+    error = {"code": "FAILED_END", "message": "the execution reached 'e'"}
+    assert payload(only(made, "NODE_FAILED")) == {"nodeId": "e", "attempt": 1, "error": error}
+    assert payload(only(made, "EXECUTION_FAILED"))["failedNodeId"] == "e"
+
+
+def test_a_canceled_end_asks_for_the_cancel() -> None:
+    run = Run(graph("s:Start a c:Canceled", "s>a a>c"))
+    made = run.succeed("a")
+    check_causes(made)
+    assert payload(only(made, "EXECUTION_CANCEL_REQUESTED")) == {"reason": "the execution reached 'c'"}
+    assert run.state.cancel_reason == "the execution reached 'c'"
+
+
+def test_what_is_stopped_by_a_failure_says_so() -> None:
+    run = Run(diamond("a", "b"))
+    run.start("b")
+    made = run.fail("a")
+    assert payload(only(made, "NODE_CANCELED"))["reason"] == "the execution failed at 'a'"
+    assert [payload(gate)["isPassable"] for gate in made if gate.type == "JOIN_GATE_UPDATED"] == [False]
+
+
+def test_gates_a_failure_passes_on_its_way_are_not_passable() -> None:
+    run = Run(graph("s:Start f:Fork a b c j:Join z:Success", "s>f f>a a>b b>j f>c c>j j>z"))
+    gate = payload(only(run.fail("a"), "JOIN_GATE_UPDATED"))
+    assert (gate["isPassable"], gate["completedBranches"], gate["policy"]) == (False, [], "ALL_SUCCESS")
+
+
+def test_losers_are_told_why() -> None:
+    run = Run(diamond("a", "b", join={"policy": "ANY_SUCCESS"}))
+    made = run.succeed("a")
+    check_causes(made)
+    asked, ended = only(made, "NODE_CANCEL_REQUESTED"), only(made, "NODE_CANCELED")
+    assert payload(asked) == {"nodeId": "b", "reason": "'j' was passed without it"}
+    assert payload(ended)["skip"] == {"by": "j", "countsAs": "dropped"}
+
+
+def test_a_skipped_node_is_told_whose_fault_it_is() -> None:
+    run = Run(graph("s:Start a b z:Success", "s>a a>b b>z", a={"failPolicy": "isolate"}))
+    skipped = payload(only(run.fail("a"), "NODE_CANCELED"))
+    assert skipped["reason"] == "cannot run: 'a' ended FAILED"
+    assert skipped["skip"] == {"by": "a", "countsAs": "isolated"}
+
+
+WRONG_GRAPHS: list[tuple[dict[str, Any], str]] = [
+    ({"graphId": ""}, "$.graphId"),
+    ({"graphId": 5}, "$.graphId"),
+    ({"nodes": 5}, "$.nodes"),
+    ({"nodes": [5]}, "$.nodes[0]"),
+    ({"nodes": [{"nodeId": "a"}]}, "$.nodes[0].nodeType"),
+    ({"edges": 5}, "$.edges"),
+    ({"edges": [{"from": "s"}]}, "$.edges[0].to"),
+    ({"edges": [{"from": "s", "to": "z", "label": "x"}]}, "$.edges[0].label"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "path"), WRONG_GRAPHS, ids=[row[1] for row in WRONG_GRAPHS])
+def test_a_wrong_field_of_a_graph_is_located(wrong: dict[str, Any], path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        graph_from_dict({"graphId": "g", "nodes": [], "edges": [], **wrong})
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("field", ["graphId", "nodes", "edges"])
+def test_a_missing_field_of_a_graph_is_named(field: str) -> None:
+    whole = {"graphId": "g", "nodes": [], "edges": []}
+    del whole[field]
+    with pytest.raises(DecodeError, match=f"{field} is required"):
+        graph_from_dict(whole)
+
+
+def test_a_payload_that_is_no_object_is_refused_as_such() -> None:
+    raw = {
+        "eventId": "e",
+        "executionId": "x",
+        "type": "NODE_READY",
+        "occurredAt": "2026-01-01T00:00:00Z",
+        "actor": {"kind": "user"},
+        "schemaVersion": 1,
+        "payload": 5,
+    }
+    with pytest.raises(DecodeError) as caught:
+        decode_event(raw)
+    assert str(caught.value) == "expected `object`, got `int` (at $.payload)"
+
+
+def test_graphs_that_differ_are_not_the_same_key() -> None:
+    one, other = chain("a"), chain("b")
+    assert len({one, other, chain("a")}) == 2
+    assert one != graph_to_dict(one)
+
+
+def test_a_graph_can_be_built_without_json() -> None:
+    made = Graph("g", chain("a").nodes.values(), chain("a").edges)
+    assert made == chain("a")
+    assert made.extra == {}
+
+
+def test_folding_many_events_is_folding_them_one_by_one() -> None:
+    run = Run(diamond(*[f"b{number}" for number in range(30)]))
+    run.start("b1", "b2")
+    run.succeed("b3")
+    run.do("CancelExecution")
+    state = state_of()
+    for found in run.log:
+        state = fold([found], state)
+    assert fold(run.log) == state == run.state
+    assert fold(iter(run.log)) == state
+    canceled = fold([*run.log, event("EXECUTION_CANCELED"), event("NODE_CREATED", nodeId="late", nodeType="Task")])
+    assert all(node.is_terminal for node in canceled.nodes.values())
