@@ -25,6 +25,7 @@ from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
 from pyoco_server.core.orchestrator import (
     NodeNotStoppableError,
     WrongGraphError,
+    add_node,
     advance,
     cancel_node,
     confirm_stopped,
@@ -74,6 +75,7 @@ __all__ = [
     "RunNode",
     "WakeNode",
     "WrongGraphError",
+    "add_node",
     "advance",
     "cancel_node",
     "choose_exec_status",

@@ -16,13 +16,13 @@ from pyoco_server.core.cancelling import CancelMode
 from pyoco_server.core.commands import CancelExecution, Command
 from pyoco_server.core.consequences import Consequences
 from pyoco_server.core.draft import Draft
-from pyoco_server.core.events import Actor, Event, NewId, Stamp
+from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, NewId, Stamp
 from pyoco_server.core.graph import CONTROL, Graph
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
-from pyoco_server.core.payloads import NodeCanceled
+from pyoco_server.core.payloads import NodeCanceled, NodeCreated, NodeMeta, NodeReady
 from pyoco_server.core.placing import situate
 from pyoco_server.core.state import ExecutionState
-from pyoco_server.core.wire import timestamp
+from pyoco_server.core.wire import JsonObject, as_json, timestamp
 from pyoco_server.errors import PyocoServerError
 
 
@@ -130,6 +130,33 @@ def confirm_stopped(
     work = Consequences(graph, draft)
     work.ended(node_id, draft.emit(NodeCanceled(node_id=node_id, attempt=attempt, reason=reason), None, actor=actor))
     return work.finish()
+
+
+def add_node(
+    state: ExecutionState,
+    node_id: str,
+    node_type: str,
+    *,
+    now: datetime | str,
+    new_id: NewId,
+    retries: int = 0,
+    described: JsonObject | None = None,
+    actor: Actor = ORCHESTRATOR,
+    correlation_id: str | None = None,
+) -> list[Event]:
+    """Create a node the graph does not have, and make it ready; for steps that are known only as they are taken.
+
+    Nothing follows from the end of such a node by itself: whoever made it goes on. Nothing is added to an execution
+    that has ended or was asked to cancel, and no node twice.
+    """
+    if state.is_terminal or state.is_cancel_requested or node_id in state.nodes:
+        return []
+    stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
+    draft = Draft(state, stamp)
+    meta = as_json(NodeMeta(node=described or {}, inputs=0, retries=retries))
+    created = draft.emit(NodeCreated(node_id=node_id, node_type=node_type, meta=meta), None, actor=actor)
+    draft.emit(NodeReady(node_id=node_id), created, actor=actor)
+    return draft.events
 
 
 def _draft(

@@ -1,0 +1,1 @@
+"""Flows: from what people write to what the core runs."""

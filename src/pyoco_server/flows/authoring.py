@@ -1,0 +1,85 @@
+"""What flow authors use beside pyoco: waits, and options pyoco's tasks do not have."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+
+from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.model import Backoff, Isolation, WaitSpec
+
+_NOTHING: Final = object()
+
+
+def wait(
+    name: str,
+    *,
+    prompt: Mapping[str, Any] | str | None = None,
+    key: str | None = None,
+    deadline_sec: float | None = None,
+    default: Any = _NOTHING,  # noqa: ANN401 what a wait yields is any value
+) -> TaskWrapper:
+    """Make a step that waits for somebody.
+
+    ``Flow() >> draft >> wait("approval", prompt={"question": "ok?"}) >> publish``: what it is resumed with is its
+    result. When ``deadline_sec`` passes it yields ``default``, or fails without one.
+    """
+    if not name.isidentifier():
+        raise FlowError(f"wait({name!r}): the name must be an identifier, such as 'approval'")
+    if deadline_sec is not None and deadline_sec <= 0:
+        raise FlowError(f"wait({name!r}): deadline_sec must be more than 0")
+    if default is not _NOTHING and deadline_sec is None:
+        raise FlowError(f"wait({name!r}): a default needs a deadline_sec to be taken at")
+    waiting = Task(func=_never_called, name=name)
+    waiting.wait = WaitSpec(
+        key=key or name,
+        prompt={"text": prompt} if isinstance(prompt, str) else dict(prompt or {}),
+        deadline_sec=deadline_sec,
+        has_default=default is not _NOTHING,
+        default=None if default is _NOTHING else default,
+    )
+    return TaskWrapper(waiting)
+
+
+def options(
+    step: TaskWrapper,
+    *,
+    retries: int | None = None,
+    backoff: Backoff | float | None = None,
+    timeout_sec: float | None = None,
+    fail_policy: str | None = None,
+    isolation: Isolation | str | None = None,
+) -> TaskWrapper:
+    """Set options of a task and return it; those not given stay as they are."""
+    task = step.task
+    if retries is not None:
+        task.retries = _not_negative("retries", retries)
+    if backoff is not None:
+        task.backoff = (
+            backoff if isinstance(backoff, Backoff) else Backoff(delay_sec=backoff, cap_sec=max(backoff, 300))
+        )
+    if timeout_sec is not None:
+        task.timeout_sec = timeout_sec
+    if fail_policy is not None:
+        if fail_policy not in {"stop", "isolate", "retry"}:
+            raise FlowError(f"fail_policy {fail_policy!r}: use 'stop', 'isolate' or 'retry'")
+        task.fail_policy = fail_policy
+    if isolation is not None:
+        task.isolation = Isolation(isolation)
+    return step
+
+
+def fixed(delay_sec: float) -> Backoff:
+    """The same pause every time."""
+    return Backoff(delay_sec=delay_sec, cap_sec=max(delay_sec, Backoff().cap_sec))
+
+
+def _not_negative(name: str, value: int) -> int:
+    if value < 0:
+        raise FlowError(f"{name} must not be negative")
+    return value
+
+
+def _never_called() -> None:
+    raise AssertionError("a wait has no function to call")

@@ -1,0 +1,129 @@
+"""From pyoco's flow objects to our model, without touching them.
+
+pyoco's tasks are global objects: a flow built from them writes its edges onto them, and two flows that share a task see
+each other's. So everything needed is copied out once, when a flow is handed over, and dependencies on tasks that are
+not in the flow are left behind.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pyoco.core.models import Flow, Task  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.dsl import nodes as dsl  # type: ignore[import-untyped]
+from pyoco.dsl.expressions import Expression  # type: ignore[import-untyped]
+
+from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.model import (
+    Backoff,
+    Case,
+    Collect,
+    FlowModel,
+    ForEach,
+    Isolation,
+    Network,
+    OnFailure,
+    Program,
+    Repeat,
+    Step,
+    Steps,
+    Switch,
+    TaskSpec,
+    TaskStep,
+    Trigger,
+    Until,
+)
+
+Function = Callable[..., Any]
+
+
+class Authored(NamedTuple):
+    """A flow, and the functions of its tasks by name."""
+
+    model: FlowModel
+    functions: dict[str, Function]
+
+
+def read_flow(flow: Flow) -> Authored:
+    """Copy a pyoco flow; later changes to its objects do not reach the copy."""
+    reader = _Reader()
+    body = reader.program(flow) if flow.has_control_flow() else reader.network(flow)
+    return Authored(FlowModel(name=flow.name or "main", body=body), reader.functions)
+
+
+class _Reader:
+    """Copies the parts of a flow, and collects the functions it meets."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Function] = {}
+
+    def network(self, flow: Flow) -> Network:
+        tasks = {task.name: task for task in flow.tasks}
+        depends_on = {
+            name: tuple(sorted(other.name for other in task.dependencies if other.name in tasks))
+            for name, task in tasks.items()
+        }
+        return Network(tuple(self._task(tasks[name]) for name in sorted(tasks)), depends_on)
+
+    def program(self, flow: Flow) -> Program:
+        return Program(self._steps(flow.build_program()))
+
+    def _steps(self, subflow: dsl.SubFlowNode) -> Steps:
+        return tuple(self._step(node) for node in subflow.steps)
+
+    def _step(self, node: dsl.DSLNode) -> Step:
+        match node:
+            case dsl.TaskNode():
+                return TaskStep(self._task(node.task))
+            case dsl.RepeatNode():
+                count = node.count.source if isinstance(node.count, Expression) else node.count
+                return Repeat(count, self._steps(node.body), Collect(node.collect or Collect.LIST))
+            case dsl.ForEachNode():
+                return ForEach(
+                    node.source.source,
+                    self._steps(node.body),
+                    item=node.alias,
+                    index=node.index_alias,
+                    collect=Collect(node.collect or Collect.LIST),
+                )
+            case dsl.UntilNode():
+                collect = Collect(node.collect or Collect.LAST)
+                return Until(node.condition.source, self._steps(node.body), node.max_iter, collect)
+            case dsl.SwitchNode():
+                return self._switch(node)
+            case _:
+                raise FlowError(f"a flow cannot contain a {type(node).__name__}")
+
+    def _switch(self, node: dsl.SwitchNode) -> Switch:
+        cases = [case for case in node.cases if case.value != dsl.DEFAULT_CASE_VALUE]
+        defaults = [case for case in node.cases if case.value == dsl.DEFAULT_CASE_VALUE]
+        return Switch(
+            node.expression.source,
+            tuple(Case(case.value, self._steps(case.target)) for case in cases),
+            self._steps(defaults[0].target) if defaults else None,
+        )
+
+    def _task(self, task: Task) -> TaskSpec:
+        """Options pyoco does not know (wait, backoff, isolation) are attributes our own authoring functions set."""
+        return TaskSpec(
+            name=task.name,
+            function=self._key(task),
+            inputs=dict(task.inputs),
+            outputs=tuple(task.outputs),
+            retries=task.retries,
+            backoff=getattr(task, "backoff", None) or Backoff(),
+            timeout_sec=task.timeout_sec or None,
+            on_failure=OnFailure.ISOLATE if task.fail_policy == "isolate" else OnFailure.STOP,
+            trigger=Trigger.ANY if task.trigger_policy == "ANY" else Trigger.ALL,
+            isolation=getattr(task, "isolation", Isolation.AUTO),
+            wait=getattr(task, "wait", None),
+        )
+
+    def _key(self, task: Task) -> str:
+        """Two tasks of one name may have two functions: each is kept under a key of its own."""
+        name: str = task.name
+        key, number = name, 1
+        while key in self.functions and self.functions[key] is not task.func:
+            number += 1
+            key = f"{name}:{number}"
+        self.functions[key] = task.func
+        return key

@@ -1,0 +1,86 @@
+"""What the words in a block's parentheses mean: expressions, numbers and the values of cases.
+
+The same words mean the same as in pyoco. An expression is handed on in pyoco's own syntax and has been checked by
+pyoco's own class, so that what is accepted here can be evaluated later.
+"""
+
+import re
+
+from pyoco.dsl.expressions import Expression  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server.flows.errors import FlowSyntaxError
+from pyoco_server.flows.graph_terms import Word
+from pyoco_server.flows.positions import shown
+
+MAX_EXPRESSION = 2_000
+LARGEST_NUMBER = 2**63 - 1
+
+_PATH = re.compile(r"[A-Za-z_][\w.]*")
+_EXAMPLE = "write a path like {{ params.n }}, or an expression like {{ $ctx.params.n > 3 }}"
+
+
+def expression(word: Word, *, default_to_params: bool) -> str:
+    """The expression a word stands for.
+
+    What has a ``$ctx.`` or ``$env.`` in it is an expression already. Otherwise it must be a path: ``env.X`` is a
+    variable of the environment, anything with a dot a path in the context; a single name is a parameter if
+    ``default_to_params``, else it too is looked up in the context.
+    """
+    bare = word.text.strip()
+    if bare.startswith("{{") and bare.endswith("}}"):
+        bare = bare[2:-2].strip()
+    if not bare:
+        raise FlowSyntaxError(*word.mark, "an empty expression", _EXAMPLE)
+    if len(bare) > MAX_EXPRESSION:
+        raise FlowSyntaxError(
+            *word.mark, f"an expression of more than {MAX_EXPRESSION} characters", "compute the value in a task"
+        )
+    return _checked(_reference(bare, word, default_to_params=default_to_params), word)
+
+
+def case_value(word: Word) -> str | int | bool:
+    """The value a case compares with: ``true`` and ``false``, whole numbers, else the text itself."""
+    if word.text in {"true", "false"}:
+        return word.text == "true"
+    return whole_number(word) if word.text.isdigit() else word.text
+
+
+def repeat_count(word: Word) -> int | str:
+    """How often to repeat: a whole number, or the expression that will tell."""
+    return whole_number(word) if word.text.isdigit() else expression(word, default_to_params=True)
+
+
+def whole_number(word: Word, *, least: int = 0) -> int:
+    """A number written in digits."""
+    wanted = f"write a whole number from {least} to {LARGEST_NUMBER}"
+    if not word.text.isdecimal() or len(word.text) > 4_000:  # Python converts no more digits than that
+        raise FlowSyntaxError(*word.mark, f"{shown(word.text)} is not a whole number", wanted)
+    number = int(word.text)
+    if not least <= number <= LARGEST_NUMBER:
+        raise FlowSyntaxError(*word.mark, f"{shown(word.text)} is too {'small' if number < least else 'large'}", wanted)
+    return number
+
+
+def _reference(bare: str, word: Word, *, default_to_params: bool) -> str:
+    if "$ctx." in bare or "$env." in bare:
+        return bare
+    if not _PATH.fullmatch(bare):
+        raise FlowSyntaxError(*word.mark, f"{shown(bare)} is neither a path nor an expression", _EXAMPLE)
+    root, dot, rest = bare.partition(".")
+    if dot and root in {"env", "ctx"}:
+        return f"${root}.{rest}"
+    if dot or root in {"params", "results", "scratch", "artifacts", "loop", "loops"} or not default_to_params:
+        return f"$ctx.{bare}"
+    return f"$ctx.params.{bare}"
+
+
+def _checked(source: str, word: Word) -> str:
+    try:
+        Expression(source)
+    except (ValueError, SyntaxError) as error:
+        raise FlowSyntaxError(*word.mark, f"the expression {shown(source)} is not valid: {error}", _EXAMPLE) from error
+    except (RecursionError, MemoryError) as error:
+        raise FlowSyntaxError(
+            *word.mark, "an expression with too many operators", "compute the value in a task"
+        ) from error
+    return source

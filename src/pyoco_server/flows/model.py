@@ -1,0 +1,207 @@
+"""A flow as this system understands it, whoever wrote it and however: Python objects of pyoco, or a flow.yaml.
+
+A flow is either a *network* (tasks and what each depends on) or a *program* (steps one after the other, with loops and
+choices). Both speak of tasks by :class:`TaskSpec`; neither holds a function, so a flow can be built, checked and drawn
+without importing anybody's code. Functions come in when it is run (see ``binding``).
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum, unique
+from typing import Any
+
+import msgspec
+
+
+@unique
+class Isolation(StrEnum):
+    """Where a task's function runs."""
+
+    AUTO = "auto"
+    """``async def`` on the event loop, anything else in a thread."""
+    THREAD = "thread"
+    PROCESS = "process"
+    """In a process of its own, which can be killed."""
+
+
+@unique
+class OnFailure(StrEnum):
+    """What a task's failure means for the flow (pyoco's ``fail_policy``)."""
+
+    STOP = "stop"
+    ISOLATE = "isolate"
+
+
+@unique
+class Trigger(StrEnum):
+    """How many of its dependencies a task waits for (pyoco's ``trigger_policy``)."""
+
+    ALL = "ALL"
+    ANY = "ANY"
+
+
+@unique
+class BackoffKind(StrEnum):
+    """How the pause between attempts grows."""
+
+    FIXED = "fixed"
+    EXPONENTIAL = "exponential"
+
+
+@unique
+class Collect(StrEnum):
+    """What a loop keeps of its rounds."""
+
+    LIST = "list"
+    LAST = "last"
+    FIRST = "first"
+    FLATTEN = "flatten"
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """The pause before another attempt, in seconds."""
+
+    kind: BackoffKind = BackoffKind.FIXED
+    delay_sec: float = 0.1
+    factor: float = 2.0
+    cap_sec: float = 300.0
+    jitter: float = 0.0
+    """How much of the pause is left to chance, from 0 to 1."""
+
+
+class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a waiting task waits for."""
+
+    key: str
+    prompt: Mapping[str, Any] = {}
+    deadline_sec: float | None = None
+    has_default: bool = False
+    default: Any = None
+    """What the wait yields when its deadline passes; without one it fails."""
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as it appears in one place of a flow.
+
+    ``name`` is the node's name and the key of its result. ``source`` says where its function comes from: a
+    ``module:function``, the name of a plug-in task, or None if the flow was made of Python objects that hold it.
+    """
+
+    name: str
+    function: str | None = None
+    """The key of its function among those a flow was handed over with, if that is not its name."""
+    callable: str | None = None
+    use: str | None = None
+    inputs: Mapping[str, Any] = {}
+    outputs: tuple[str, ...] = ()
+    retries: int = 0
+    backoff: Backoff = Backoff()
+    timeout_sec: float | None = None
+    on_failure: OnFailure = OnFailure.STOP
+    trigger: Trigger = Trigger.ALL
+    isolation: Isolation = Isolation.AUTO
+    wait: WaitSpec | None = None
+
+
+# --- Programs --------------------------------------------------------------------------------------------------------
+
+
+class TaskStep(msgspec.Struct, frozen=True):
+    """Run a task."""
+
+    task: TaskSpec
+
+
+class Parallel(msgspec.Struct, frozen=True):
+    """Run all branches at once, go on when all are done."""
+
+    branches: "tuple[Steps, ...]"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One way a switch can go."""
+
+    value: Any
+    body: "Steps"
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """Go the way whose value the expression has; ``default`` if none fits."""
+
+    on: str
+    cases: tuple[Case, ...]
+    default: "Steps | None" = None
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """Run the body so many times; ``count`` is a number or an expression."""
+
+    count: int | str
+    body: "Steps"
+    collect: Collect = Collect.LIST
+
+
+class ForEach(msgspec.Struct, frozen=True):
+    """Run the body for each item; up to ``parallel`` of them at once."""
+
+    over: str
+    body: "Steps"
+    item: str | None = None
+    index: str | None = None
+    parallel: int = 1
+    collect: Collect = Collect.LIST
+
+
+class Until(msgspec.Struct, frozen=True):
+    """Run the body until the condition holds."""
+
+    condition: str
+    body: "Steps"
+    max_iter: int | None = None
+    collect: Collect = Collect.LAST
+
+
+Step = TaskStep | Parallel | Switch | Repeat | ForEach | Until
+Steps = tuple[Step, ...]
+
+
+class Program(msgspec.Struct, frozen=True):
+    """Steps one after the other."""
+
+    steps: Steps
+
+
+class Network(msgspec.Struct, frozen=True):
+    """Tasks, and for each the names of those it depends on."""
+
+    tasks: tuple[TaskSpec, ...]
+    depends_on: Mapping[str, tuple[str, ...]]
+
+
+class FlowModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole flow. Expressions are in pyoco's own syntax (``$ctx.params.n > 3``)."""
+
+    name: str
+    body: Program | Network
+    defaults: Mapping[str, Any] = {}
+    """Parameters that hold unless the run is given others."""
+    expose_env: tuple[str, ...] = ()
+
+
+def tasks_of(model: FlowModel) -> list[TaskSpec]:
+    """All tasks a flow mentions; one that appears twice is listed twice."""
+    return list(model.body.tasks) if isinstance(model.body, Network) else _in_steps(model.body.steps)
+
+
+def _in_steps(steps: Iterable[Step]) -> list[TaskSpec]:
+    found: list[TaskSpec] = []
+    for step in steps:
+        match step:
+            case TaskStep(task):
+                found.append(task)
+            case Repeat() | ForEach() | Until():
+                found += _in_steps(step.body)
+            case Switch(_, cases, default):
+                found += [task for case in cases for task in _in_steps(case.body)] + _in_steps(default or ())
+            case _:
+                found += [task for branch in step.branches for task in _in_steps(branch)]
+    return found

@@ -1,0 +1,169 @@
+"""From a flow to the graph the core runs on.
+
+A *network* maps node by node: where a task has several successors a Fork opens, where it has several dependencies a
+Join waits for them. A *program* becomes a chain of its steps; a step that is more than a task (a loop, a choice, a
+parallel group) is one node, whose inside is made of nodes created while it runs (see ``app.blocks``).
+
+Ids of tasks are their names; nodes nobody wrote have a colon in theirs, which no task's name has.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pyoco_server.core.graph import Edge, FailPolicy, Graph, GraphNode, Losers, NodeType
+from pyoco_server.core.graph_checks import GraphError
+from pyoco_server.core.payloads import JoinPolicy
+from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.model import (
+    FlowModel,
+    ForEach,
+    Network,
+    OnFailure,
+    Parallel,
+    Program,
+    Repeat,
+    Step,
+    Steps,
+    Switch,
+    TaskSpec,
+    TaskStep,
+    Trigger,
+    Until,
+    tasks_of,
+)
+
+START, END, FORK, JOIN = ":start", ":end", ":fork", ":join"
+_BLOCK_NAMES: Mapping[type[Step], str] = {
+    Parallel: "parallel",
+    Switch: "switch",
+    Repeat: "repeat",
+    ForEach: "foreach",
+    Until: "until",
+}
+
+
+class Plan(NamedTuple):
+    """The graph, and for each node that does something the step it stands for."""
+
+    graph: Graph
+    steps: Mapping[str, Step]
+
+
+def plan(model: FlowModel) -> Plan:
+    """Lay out a flow as a graph; FlowError if it cannot run."""
+    if not (model.body.tasks if isinstance(model.body, Network) else model.body.steps):
+        raise FlowError(f"flow '{model.name}' has no tasks: add one with flow >> task")
+    for task in tasks_of(model):
+        if task.name.startswith(":"):
+            raise FlowError(
+                f"flow '{model.name}': a task cannot be called '{task.name}': names with ':' first are ours"
+            )
+    try:
+        if isinstance(model.body, Network):
+            return _plan_network(model.name, model.body)
+        return _plan_program(model.name, model.body)
+    except GraphError as error:
+        raise FlowError(f"flow '{model.name}' cannot run: {error}") from error
+
+
+def name_steps(steps: Steps, prefix: str = "") -> list[tuple[str, Step]]:
+    """Give each of these steps an id: a task its name, a block its kind and number; repetitions are numbered."""
+    named: list[tuple[str, Step]] = []
+    taken: set[str] = {step.task.name for step in steps if isinstance(step, TaskStep)}
+    given: set[str] = set()
+    for step in steps:
+        base = step.task.name if isinstance(step, TaskStep) else f":{_BLOCK_NAMES[type(step)]}"
+        numbered, number = base, 1
+        while numbered in given or (number > 1 and numbered in taken):
+            number += 1
+            numbered = f"{base}:{number}"
+        given.add(numbered)
+        named.append((prefix + numbered, step))
+    return named
+
+
+def task_node(node_id: str, task: TaskSpec, *, stops: bool = False) -> GraphNode:
+    """The node of a task; with ``stops`` its failure is the flow's, whatever its policy."""
+    isolated = task.on_failure is OnFailure.ISOLATE and not stops
+    return GraphNode(
+        node_id=node_id,
+        node_type=NodeType.WAIT if task.wait else NodeType.TASK,
+        retries=task.retries,
+        fail_policy=FailPolicy.ISOLATE if isolated else FailPolicy.STOP,
+        extra={"task": task.name, "outputs": list(task.outputs)},
+    )
+
+
+def block_type(step: Step) -> str:
+    """The node type of a step that is more than a task."""
+    return type(step).__name__
+
+
+def _plan_program(name: str, program: Program) -> Plan:
+    named = name_steps(program.steps)
+    nodes = [GraphNode(node_id=START, node_type=NodeType.START)]
+    for node_id, step in named:
+        if isinstance(step, TaskStep):
+            nodes.append(task_node(node_id, step.task, stops=True))  # in a program no task's failure is its own affair
+        else:
+            nodes.append(GraphNode(node_id=node_id, node_type=block_type(step)))
+    nodes.append(GraphNode(node_id=END, node_type=NodeType.SUCCESS))
+    edges = [Edge(one.node_id, other.node_id) for one, other in itertools.pairwise(nodes)]
+    return Plan(Graph(name, nodes, edges), dict(named))
+
+
+def _plan_network(name: str, network: Network) -> Plan:
+    layout = _Layout()
+    layout.add(GraphNode(node_id=START, node_type=NodeType.START))
+    followers: dict[str, list[str]] = {task.name: [] for task in network.tasks}
+    for task in network.tasks:
+        layout.add(task_node(task.name, task))
+        for dependency in network.depends_on[task.name]:
+            followers[dependency].append(task.name)
+    roots = [task.name for task in network.tasks if not network.depends_on[task.name]]
+    entries = {task.name: layout.entry(task, network.depends_on[task.name]) for task in network.tasks}
+    layout.open(START, [entries[root] for root in roots])
+    leaves = [task.name for task in network.tasks if not followers[task.name]]
+    end = layout.end(leaves)
+    for task in network.tasks:
+        layout.open(task.name, [entries[follower] for follower in followers[task.name]] or [end])
+    return Plan(Graph(name, layout.nodes, layout.edges), {task.name: TaskStep(task) for task in network.tasks})
+
+
+class _Layout:
+    """Nodes and edges of a graph in the making."""
+
+    def __init__(self) -> None:
+        self.nodes: list[GraphNode] = []
+        self.edges: list[Edge] = []
+
+    def add(self, node: GraphNode) -> str:
+        self.nodes.append(node)
+        return node.node_id
+
+    def entry(self, task: TaskSpec, dependencies: Iterable[str]) -> str:
+        """Where edges to a task lead: to the task, or to the join before it."""
+        if len(tuple(dependencies)) < 2:
+            return task.name
+        policy = JoinPolicy.ANY_SUCCESS if task.trigger is Trigger.ANY else JoinPolicy.ALL_SUCCESS
+        join = GraphNode(node_id=f"{JOIN}:{task.name}", node_type=NodeType.JOIN, policy=policy, losers=Losers.LEAVE)
+        self.edges.append(Edge(self.add(join), task.name))
+        return join.node_id
+
+    def open(self, source: str, targets: list[str]) -> None:
+        """Lead from a node to all that follow it."""
+        if len(targets) > 1:
+            fork = self.add(GraphNode(node_id=f"{FORK}:{source}", node_type=NodeType.FORK))
+            self.edges.append(Edge(source, fork))
+            source = fork
+        self.edges += [Edge(source, target) for target in targets]
+
+    def end(self, leaves: list[str]) -> str:
+        """Where the last tasks lead: to the end, or to a join that waits for all of them however they end."""
+        self.add(GraphNode(node_id=END, node_type=NodeType.SUCCESS))
+        if len(leaves) < 2:
+            return END
+        join = self.add(GraphNode(node_id=JOIN, node_type=NodeType.JOIN, policy=JoinPolicy.ALL_DONE))
+        self.edges.append(Edge(join, END))
+        return join

@@ -1,0 +1,247 @@
+"""From the text of a YAML file to plain values whose places are known, without trusting the text.
+
+Only what a flow needs is let in: one document of mappings with text keys, sequences, text, numbers, true/false and
+null. Anchors, aliases, tags and merge keys are refused; so is anything too large, too deep or with too many parts.
+The parser's events are read one by one (PyYAML's composer would recurse, and would have built everything before any
+limit could be checked), so that a hostile file costs no more than what was read before the first problem.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+import yaml
+from yaml.constructor import SafeConstructor
+from yaml.nodes import ScalarNode
+from yaml.reader import Reader
+from yaml.resolver import Resolver
+
+from pyoco_server.flows.errors import FlowSyntaxError, FlowTooLargeError
+from pyoco_server.flows.positions import Located, Mark, SourceFile, Span, locate, shown
+
+MAX_BYTES = 262_144
+MAX_DEPTH = 32
+MAX_NODES = 10_000
+MAX_DIGITS = 300
+
+_LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = frozenset({"null", "bool", "int", "float", "str"})
+_RESOLVER = Resolver()
+
+
+class Scalar(msgspec.Struct, frozen=True):
+    """A single value."""
+
+    value: str | int | float | bool | None
+    mark: Mark
+    span: Span
+    file: SourceFile
+
+    def located(self) -> Located:
+        """The text of the value, each character with its place in the file."""
+        return locate(str(self.value), self.span, self.file)
+
+
+class Sequence(msgspec.Struct, frozen=True):
+    """Values in order."""
+
+    items: "list[Node]"
+    mark: Mark
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A value of a mapping, and where its key stands."""
+
+    key_mark: Mark
+    node: "Node"
+
+
+class Mapping(msgspec.Struct, frozen=True):
+    """Values by name, in the order in which they were written."""
+
+    entries: dict[str, Entry]
+    mark: Mark
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+
+def plain(node: Node) -> Any:  # noqa: ANN401 a document can hold any plain value
+    """The value without its places."""
+    match node:
+        case Scalar():
+            return node.value
+        case Sequence():
+            return [plain(item) for item in node.items]
+        case Mapping():  # last of a closed set
+            return {key: plain(entry.node) for key, entry in node.entries.items()}
+
+
+def read_document(text: str | bytes, *, max_bytes: int = MAX_BYTES, loader: Any = _LOADER) -> Node:  # noqa: ANN401
+    """Read the one document of a YAML file, or raise :class:`FlowSyntaxError`.
+
+    :class:`FlowTooLargeError` is raised for more than ``max_bytes`` bytes of UTF-8. ``loader`` is the PyYAML loader
+    whose parser is used; libyaml's if there is one.
+    """
+    source = SourceFile(_decode(text, max_bytes).removeprefix("\ufeff"))
+    if found := Reader.NON_PRINTABLE.search(source.text):
+        raise FlowSyntaxError(
+            *source.mark(found.start()),
+            f"the character {shown(found[0])} may not stand in a YAML file",
+            "remove it, or write it as an escape in a text in double quotes",
+        )
+    composer = _Composer(source)
+    try:
+        for event in yaml.parse(source.text, Loader=loader):
+            composer.feed(event)
+    except yaml.MarkedYAMLError as error:
+        raise _not_yaml(error, source) from error
+    return composer.result()
+
+
+def _decode(text: str | bytes, max_bytes: int) -> str:
+    """Bring the text to ``str``, having checked its size first."""
+    if len(text) > max_bytes:  # a text has at least as many bytes as characters, so this is never wrong
+        raise _too_large(max_bytes)
+    try:
+        encoded = text.encode() if isinstance(text, str) else text
+        if len(encoded) > max_bytes:
+            raise _too_large(max_bytes)
+        return encoded.decode()
+    except UnicodeError as error:
+        raise FlowSyntaxError(1, 1, "the file is not valid UTF-8", "save it in the encoding UTF-8") from error
+
+
+def _too_large(max_bytes: int) -> FlowTooLargeError:
+    return FlowTooLargeError(
+        1, 1, f"the file has more than {max_bytes} bytes", "make it smaller; keep data out of the flow and pass it in"
+    )
+
+
+def _not_yaml(error: yaml.MarkedYAMLError, source: SourceFile) -> FlowSyntaxError:
+    place = error.problem_mark or error.context_mark
+    mark = source.mark(min(place.index, len(source.text))) if place else Mark(1, 1)
+    return FlowSyntaxError(*mark, f"this is not YAML: {error.problem}", "check indentation, colons and quotes above it")
+
+
+class _Open:
+    """A mapping or sequence whose end has not been read, and the key whose value comes next."""
+
+    def __init__(self, node: Sequence | Mapping) -> None:
+        self.node = node
+        self.key = ""
+        self.key_mark = node.mark
+        self.has_key = False
+
+    def add(self, node: Node) -> None:
+        if isinstance(self.node, Sequence):
+            self.node.items.append(node)
+        else:
+            self.node.entries[self.key] = Entry(self.key_mark, node)
+            self.has_key = False
+
+
+class _Composer:
+    """Builds the document from the parser's events."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self._source = source
+        self._open: list[_Open] = []
+        self._nodes = 0
+        self._root: Node | None = None
+
+    def feed(self, event: Any) -> None:  # noqa: ANN401 PyYAML's event classes say little about their attributes
+        mark = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+        match event:
+            case yaml.AliasEvent():
+                raise FlowSyntaxError(*mark, f"alias '*{event.anchor}'", "write the value out; aliases are not read")
+            case yaml.DocumentStartEvent() if self._root is not None:
+                raise FlowSyntaxError(*mark, "a second document begins here", "keep one flow to a file")
+            case yaml.ScalarEvent():
+                self._count(event, mark)
+                self._scalar(event, mark)
+            case yaml.SequenceStartEvent():
+                self._count(event, mark)
+                self._enter(Sequence([], mark), mark)
+            case yaml.MappingStartEvent():
+                self._count(event, mark)
+                self._enter(Mapping({}, mark), mark)
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                self._add(self._open.pop().node)
+            case _:  # the stream's begin and end say nothing
+                pass
+
+    def result(self) -> Node:
+        if self._root is None:
+            raise FlowSyntaxError(1, 1, "the file is empty", "write a 'flow:' with a 'graph:'")
+        return self._root
+
+    def _count(self, event: Any, mark: Mark) -> None:  # noqa: ANN401
+        """Check what every node must keep to."""
+        if event.anchor is not None:
+            raise FlowSyntaxError(*mark, f"anchor '&{event.anchor}'", "remove it; anchors are not read")
+        if event.tag is not None:
+            raise FlowSyntaxError(*mark, f"tag {shown(event.tag)}", "remove it; tags are not read")
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise FlowSyntaxError(
+                *mark, f"the file has more than {MAX_NODES} keys and values", "keep data out of the flow and pass it in"
+            )
+
+    def _mapping_awaiting_key(self) -> Mapping | None:
+        """The mapping the next node is a key of, if it is one."""
+        place = self._open[-1] if self._open else None
+        return place.node if place and isinstance(place.node, Mapping) and not place.has_key else None
+
+    def _enter(self, node: Sequence | Mapping, mark: Mark) -> None:
+        if self._mapping_awaiting_key() is not None:
+            raise FlowSyntaxError(*mark, "a key that is not text", "write a name before the colon")
+        if len(self._open) >= MAX_DEPTH:
+            raise FlowSyntaxError(*mark, f"more than {MAX_DEPTH} levels of nesting", "make the value flatter")
+        self._open.append(_Open(node))
+
+    def _scalar(self, event: Any, mark: Mark) -> None:  # noqa: ANN401
+        full_tag: str = _RESOLVER.resolve(ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
+        tag = full_tag.removeprefix(_TAG)
+        mapping = self._mapping_awaiting_key()
+        if mapping is not None:
+            self._key(mapping, event.value, tag, mark)
+            return
+        span = Span(event.start_mark.index, event.end_mark.index, event.style or "")
+        self._add(Scalar(_construct(event.value, tag, mark), mark, span, self._source))
+
+    def _key(self, mapping: Mapping, key: str, tag: str, mark: Mark) -> None:
+        if tag == "merge":
+            raise FlowSyntaxError(*mark, "merge key '<<'", "write the keys out; merge keys are not read")
+        if tag != "str":
+            raise FlowSyntaxError(*mark, f"the key {key[:60]} is not text", f"put it in quotes: '{key[:60]}'")
+        if key in mapping.entries:
+            first = mapping.entries[key].key_mark.line
+            raise FlowSyntaxError(*mark, f"key {shown(key)} stands here twice (first in line {first})", "keep one")
+        place = self._open[-1]
+        place.key, place.key_mark, place.has_key = key, mark, True
+
+    def _add(self, node: Node) -> None:
+        """Put a finished node where it belongs."""
+        if self._open:
+            self._open[-1].add(node)
+        else:
+            self._root = node
+
+
+def _construct(text: str, tag: str, mark: Mark) -> str | int | float | bool | None:
+    """The value of a scalar, as PyYAML's safe loader makes it; refused if JSON has no such value."""
+    in_quotes = f"put it in quotes if it is meant as text: '{text[:60]}'"
+    if tag == "str":
+        return text
+    if tag not in _PLAIN_TAGS:
+        raise FlowSyntaxError(*mark, f"{shown(text)} is a {tag}, which a flow cannot hold", in_quotes)
+    if len(text) > MAX_DIGITS:
+        raise FlowSyntaxError(*mark, f"a number of more than {MAX_DIGITS} characters", in_quotes)
+    try:
+        value: Any = SafeConstructor().construct_object(ScalarNode(_TAG + tag, text))
+    except ValueError as error:
+        raise FlowSyntaxError(*mark, f"{shown(text)} is not a number", in_quotes) from error
+    if isinstance(value, float) and (value != value or value in {float("inf"), float("-inf")}):  # noqa: PLR0124
+        raise FlowSyntaxError(*mark, f"{shown(text)} is not a finite number", "write a finite number")
+    return value  # type: ignore[no-any-return]

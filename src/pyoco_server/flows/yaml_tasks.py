@@ -1,0 +1,218 @@
+"""The ``tasks:`` of a flow.yaml."""
+
+import re
+from collections.abc import Mapping as AnyMapping
+from enum import StrEnum, unique
+from typing import Any
+
+import msgspec
+
+from pyoco_server.flows.errors import FlowSyntaxError
+from pyoco_server.flows.model import Backoff, BackoffKind, Isolation, OnFailure, TaskSpec, WaitSpec
+from pyoco_server.flows.positions import Mark, shown
+from pyoco_server.flows.yaml_fields import LARGEST, Fields, is_nothing, number_of, wrong
+from pyoco_server.flows.yaml_reader import Mapping, Node, Scalar, plain
+
+MAX_INPUTS = 256
+MAX_USES = 32
+
+TASK_KEYS = (
+    "callable",
+    "use",
+    "inputs",
+    "outputs",
+    "retries",
+    "backoff",
+    "timeout_sec",
+    "fail_policy",
+    "isolation",
+    "wait",
+)
+BACKOFF_KEYS = ("kind", "delay_sec", "factor", "cap_sec", "jitter")
+WAIT_KEYS = ("key", "prompt", "deadline_sec", "default")
+_TASK_HINTS = {
+    "trigger_policy": "remove it; what a task waits for is said by the graph",
+    "parallel_group": "remove it; write ( a & b ) in the graph",
+    "depends_on": "remove it; write a >> b in the graph",
+    "timeout": "did you mean 'timeout_sec'?",
+}
+_CALLABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+@unique
+class _FailPolicy(StrEnum):
+    """The words of pyoco."""
+
+    STOP = "stop"
+    ISOLATE = "isolate"
+    RETRY = "retry"
+
+
+class _Draft(msgspec.Struct, frozen=True):
+    """A task as it was written: only what was given, under the names of TaskSpec (``fail_policy`` still as a word)."""
+
+    given: dict[str, Any]
+    mark: Mark
+
+
+class TaskBook:
+    """All tasks of a flow.yaml; gives each by name, also those the file says nothing about."""
+
+    def __init__(self, tasks: Mapping | None) -> None:
+        entries = tasks.entries if tasks else {}
+        self._drafts = {name: _read_task(name, entry.node, entry.key_mark) for name, entry in entries.items()}
+        self._specs: dict[str, TaskSpec] = {name: _finish(name, self._given(name)) for name in self._drafts}
+
+    def spec(self, task: str, node: str) -> TaskSpec:
+        """The task as it is under the name of a node.
+
+        A task without a function of its own is looked up by name later. If the node has another name, ``use`` keeps
+        the one to look for.
+        """
+        known = self._specs.get(task) or TaskSpec(name=task)
+        if node != task:
+            known = msgspec.structs.replace(known, name=node, **_source(task, known.callable, known.use, known.wait))
+        if known.wait is not None and not known.wait.key:
+            known = msgspec.structs.replace(known, wait=msgspec.structs.replace(known.wait, key=node))
+        return known
+
+    def _given(self, name: str) -> dict[str, Any]:
+        """What holds for a task: what it was given itself, and before that what the task it uses was given."""
+        chain = self._chain(name)
+        given = self._drafts[name].given if len(chain) == 1 else self._base(chain[-1])
+        for user in reversed(chain[:-1]):
+            given = _overlaid(given, self._drafts[user], user)
+        return given
+
+    def _chain(self, name: str) -> list[str]:
+        """The task, the one it uses, the one that uses, and so on as far as this file knows them.
+
+        A task that uses its own name means the one that is looked up by that name.
+        """
+        chain = [name]
+        while (target := self._drafts[chain[-1]].given.get("use")) in self._drafts and target != chain[-1]:
+            mark = self._drafts[chain[-1]].mark
+            if target in chain:
+                raise FlowSyntaxError(*mark, f"the task {shown(chain[-1])} uses itself", "name another task in 'use'")
+            if len(chain) > MAX_USES:
+                raise FlowSyntaxError(*mark, f"more than {MAX_USES} tasks use each other", "use the last one directly")
+            chain.append(target)
+        return chain
+
+    def _base(self, name: str) -> dict[str, Any]:
+        """The task at the end of a chain; if it has no function of its own, the others must know its name."""
+        given = self._drafts[name].given
+        return given | _source(name, given.get("callable"), given.get("use"), given.get("wait"))
+
+
+def _source(name: str, function: str | None, use: str | None, wait: WaitSpec | None) -> dict[str, Any]:
+    return {} if function or use or wait else {"use": name}
+
+
+def _overlaid(base: AnyMapping[str, Any], draft: _Draft, name: str) -> dict[str, Any]:
+    """A task that uses another: inputs replace inputs of the same name, outputs are added, the rest replaces."""
+    own = {key: value for key, value in draft.given.items() if key != "use"}
+    if len(own.get("inputs", ())) + len(base.get("inputs", ())) > MAX_INPUTS:
+        raise _too_many_inputs(draft.mark, name)
+    merged = {**base, **own}
+    for key in base.keys() & own.keys() & {"inputs", "outputs"}:
+        merged[key] = {**base[key], **own[key]} if key == "inputs" else base[key] + own[key]
+    return merged
+
+
+def _too_many_inputs(mark: Mark, name: str) -> FlowSyntaxError:
+    return FlowSyntaxError(
+        *mark, f"the task {shown(name)} has more than {MAX_INPUTS} inputs", "put them together in one mapping"
+    )
+
+
+def _finish(name: str, given: AnyMapping[str, Any]) -> TaskSpec:
+    """Fill in what follows from what was given."""
+    fields = dict(given)
+    policy = fields.pop("fail_policy", _FailPolicy.STOP)
+    if policy is _FailPolicy.RETRY:
+        fields.setdefault("retries", 1)
+    on_failure = OnFailure.ISOLATE if policy is _FailPolicy.ISOLATE else OnFailure.STOP
+    return TaskSpec(name=name, on_failure=on_failure, **fields)
+
+
+def _read_task(name: str, node: Node, mark: Mark) -> _Draft:
+    what = f"task {shown(name)}"
+    if is_nothing(node):
+        raise wrong(node, what, "a mapping", f"write {name[:60]}: {{}} if it needs no options, or leave it out")
+    fields = Fields(node, what, TASK_KEYS, _TASK_HINTS)
+    given = {
+        "callable": _callable(fields),
+        "use": fields.text("use"),
+        "inputs": fields.values("inputs") or None,
+        "outputs": fields.texts("outputs") or None,
+        "retries": fields.integer("retries"),
+        "backoff": _backoff(fields),
+        "timeout_sec": fields.seconds("timeout_sec"),
+        "fail_policy": fields.choice("fail_policy", _FailPolicy),
+        "isolation": fields.choice("isolation", Isolation),
+        "wait": _wait(fields),
+    }
+    draft = _Draft({key: value for key, value in given.items() if value is not None}, mark)
+    sources = [key for key in ("callable", "use", "wait") if key in draft.given]
+    if len(sources) > 1:
+        raise FlowSyntaxError(*mark, f"{what} has both '{sources[0]}' and '{sources[1]}'", "keep one of them")
+    if len(draft.given.get("inputs", ())) > MAX_INPUTS:
+        raise _too_many_inputs(mark, name)
+    return draft
+
+
+def _callable(fields: Fields) -> str | None:
+    path = fields.text("callable")
+    node = fields.node("callable")
+    if path is None or node is None or _CALLABLE.fullmatch(path):
+        return path
+    what = fields.name("callable")
+    raise FlowSyntaxError(*node.mark, f"{what} cannot be {shown(path)}", "write module.path:function")
+
+
+def _backoff(fields: Fields) -> Backoff | None:
+    node = fields.node("backoff")
+    if node is None:
+        return None
+    if not isinstance(node, Mapping):
+        return _uncut(number_of(node, fields.name("backoff"), 0, LARGEST))
+    inner = Fields(node, fields.name("backoff"), BACKOFF_KEYS)
+    given = {
+        "kind": inner.choice("kind", BackoffKind),
+        "factor": inner.number("factor", least=1),
+        "cap_sec": inner.number("cap_sec"),
+        "jitter": inner.number("jitter", most=1),
+    }
+    base = _uncut(inner.number("delay_sec"))
+    return msgspec.structs.replace(base, **{key: value for key, value in given.items() if value is not None})
+
+
+def _uncut(delay_sec: float | None) -> Backoff:
+    """A pause that the default cap does not shorten: who writes ten minutes and no cap means ten minutes."""
+    usual = Backoff()
+    if delay_sec is None:
+        return usual
+    return Backoff(delay_sec=delay_sec, cap_sec=max(delay_sec, usual.cap_sec))
+
+
+def _wait(fields: Fields) -> WaitSpec | None:
+    written = fields.written("wait")
+    if written is None:
+        return None
+    inner = Fields(written.node, fields.name("wait"), WAIT_KEYS)
+    default = inner.written("default")
+    return WaitSpec(
+        key=inner.text("key") or "",  # none: the name of the node, which is known where the graph names it
+        prompt=_prompt(inner),
+        deadline_sec=inner.seconds("deadline_sec"),
+        has_default=default is not None,
+        default=plain(default.node) if default else None,
+    )
+
+
+def _prompt(fields: Fields) -> dict[str, Any]:
+    node = fields.node("prompt")
+    if isinstance(node, Scalar):
+        return {"text": fields.text("prompt")}
+    return fields.values("prompt")
