@@ -1,0 +1,1 @@
+"""Adapters: how the ports are served."""

@@ -1,0 +1,210 @@
+"""What runs in a child process, and what a function sees of it: ``child_control``.
+
+The main thread runs the calls, one at a time, so that a function finds itself where it would be in a plain script. A
+second thread listens to the parent: that is how a cancel arrives while a call runs, and how a child whose parent is
+gone notices and ends. As few imports as possible: each of them delays the first call.
+"""
+
+import io
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from pyoco_server.adapters.isolation.frames import Kind, read_frame, write_frame
+from pyoco_server.adapters.isolation.main_module import ALIAS, MainModule, import_main
+
+# How long an idle child that was told to go may take for its exit handlers.
+LEAVE_SEC = 1.0
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Setup(NamedTuple):
+    """What a child is told first."""
+
+    max_message_bytes: int
+    argv: list[str]
+    main: MainModule | None
+
+
+class ChildControl:
+    """One call's link to the parent process. May be used from any thread of the child until the call has ended."""
+
+    def __init__(self, fd: int, lock: threading.Lock, max_message_bytes: int) -> None:
+        self._fd = fd
+        self._lock = lock
+        self._max_message_bytes = max_message_bytes
+        self._cancelled = threading.Event()
+        self._ended = False
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the parent asked this call to stop; it is killed if it does not do so in the time it is given."""
+        return self._cancelled.is_set()
+
+    def wait_cancelled(self, timeout_sec: float | None = None) -> bool:
+        """Sleep until the call is asked to stop, at most ``timeout_sec``; whether it was."""
+        return self._cancelled.wait(timeout_sec)
+
+    def send(self, obj: object) -> None:
+        """Pass an object to the parent's ``on_message``. Raises what pickling raises, ``ValueError`` if too large."""
+        payload = pickle.dumps(obj, pickle.HIGHEST_PROTOCOL)
+        if len(payload) > self._max_message_bytes:
+            raise ValueError(f"The message has {len(payload)} bytes, the limit is {self._max_message_bytes}.")
+        with self._lock:
+            if self._ended:  # a thread the function left behind: its message must not reach the next call
+                raise RuntimeError("The call this message belongs to has ended.")
+            write_frame(self._fd, Kind.MESSAGE, payload)
+
+    def cancel(self) -> None:
+        """Let the function know. Called by the listener."""
+        self._cancelled.set()
+
+    def answer(self, kind: Kind, payload: bytes) -> None:
+        """End the call with its last message."""
+        with self._lock:
+            self._ended = True
+            write_frame(self._fd, kind, payload)
+
+
+class _Here:
+    control: ChildControl | None = None
+
+
+def child_control() -> ChildControl:
+    """The link of the call that runs in this process. Raises ``RuntimeError`` where there is none."""
+    if _Here.control is None:
+        raise RuntimeError("child_control() works only inside a function that runs in a ProcessSlots child.")
+    return _Here.control
+
+
+def main(fd: int) -> None:
+    """Serve the parent at the other end of ``fd`` until it hangs up."""
+    # Or what a function starts would keep the connection open.
+    os.set_inheritable(fd, False)  # noqa: FBT003 (its signature)
+    _die_with_parent()
+    # Ctrl-C is for the parent, which then decides about its children. Not SIG_IGN: that would be inherited.
+    signal.signal(signal.SIGINT, lambda _number, _stack: None)
+    try:
+        _kind, payload = read_frame(fd)
+    except EOFError:
+        return
+    setup: Setup = pickle.loads(payload)  # noqa: S301 (from our own parent)
+    sys.argv[:] = setup.argv
+    _Child(fd, setup).serve()
+
+
+class _Child:
+    def __init__(self, fd: int, setup: Setup) -> None:
+        self._fd = fd
+        self._setup = setup
+        self._writing = threading.Lock()
+        self._calls: SimpleQueue[tuple[ChildControl, bytearray] | None] = SimpleQueue()
+
+    def serve(self) -> None:
+        threading.Thread(target=self._listen, name="pyoco-child-listener", daemon=True).start()
+        while (call := self._calls.get()) is not None:
+            self._perform(*call)
+            del call  # an idle child must not keep the last call's arguments alive
+
+    def _listen(self) -> None:
+        control: ChildControl | None = None
+        try:
+            while True:
+                kind, payload = read_frame(self._fd)
+                if kind is Kind.CALL:
+                    control = ChildControl(self._fd, self._writing, self._setup.max_message_bytes)
+                    self._calls.put((control, payload))
+                    del payload
+                elif kind is Kind.CANCEL and control is not None:
+                    control.cancel()
+        except (EOFError, OSError):
+            self._leave()
+
+    def _leave(self) -> None:
+        """The parent hung up: nobody wants a result any more."""
+        if _Here.control is None:
+            self._calls.put(None)  # the main thread ends in good order, with its exit handlers …
+            time.sleep(LEAVE_SEC)  # … unless they, or threads a function left behind, take too long
+        os._exit(0)
+
+    def _perform(self, control: ChildControl, payload: bytearray) -> None:
+        _Here.control = control
+        kind, answer = self._answer(payload)
+        if len(answer) > self._setup.max_message_bytes:
+            kind, answer = Kind.TOO_LARGE, pickle.dumps(len(answer))
+        _flush()
+        _Here.control = None
+        try:
+            control.answer(kind, answer)
+        except OSError:
+            self._leave()
+
+    def _answer(self, payload: bytearray) -> tuple[Kind, bytes]:
+        stream = io.BytesIO(payload)
+        what = "the function"
+        try:
+            function = _Unpickler(stream, self._setup.main).load()
+            what = "the arguments"
+            args, kwargs = _Unpickler(stream, self._setup.main).load()
+        except BaseException as error:  # noqa: BLE001 (loading imports and runs the user's code; the parent is told)
+            return _refused(what, error)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 (whatever the user's code raises belongs to the caller)
+            return _raised(error)
+        try:
+            return Kind.RETURNED, pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the parent is told)
+            return _refused(f"the result, a {type(result).__qualname__}", error)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Imports the main module when, and only when, something from it is needed."""
+
+    # On the ignore below, here and elsewhere: typing.override is not in Python 3.11.
+
+    def __init__(self, stream: io.BytesIO, main: MainModule | None) -> None:
+        super().__init__(stream)
+        self._main = main
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:  # type: ignore[explicit-override]  # noqa: ANN401 (as its base)
+        if module_name in ("__main__", ALIAS):
+            import_main(self._main)
+        return super().find_class(module_name, global_name)
+
+
+def _raised(error: BaseException) -> tuple[Kind, bytes]:
+    from pyoco_server.adapters.isolation.carrying import pack_error  # noqa: PLC0415 (most calls do not fail)
+
+    trace = error.__traceback__
+    return Kind.RAISED, pack_error(error.with_traceback(trace and trace.tb_next))  # without our own frame
+
+
+def _refused(what: str, error: BaseException) -> tuple[Kind, bytes]:
+    return Kind.REFUSED, pickle.dumps((what, f"{type(error).__name__}: {error}"))
+
+
+def _flush() -> None:
+    """What a call printed is visible when its result is: the child may not live to flush it later."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # none, broken, or closed by the function
+            continue
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when the thread that started it ends.
+
+    The listener does the same everywhere, but cannot while a call keeps the interpreter's lock.
+    """
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 (only here)
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,256 @@
+"""The parent's hold on one child process: its connection, its one call at a time, its end.
+
+A child is over when two things are known: its exit status, and that nothing more comes from it. They arrive in any
+order. The exit is told by a pidfd where there is one (Linux), by looking from time to time elsewhere; the connection
+alone would not do, for a process the function forked can hold it open.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from pyoco_server.adapters.isolation.child import LEAVE_SEC, Setup
+from pyoco_server.adapters.isolation.errors import ProcessDiedError
+from pyoco_server.adapters.isolation.frames import FrameReader, Kind, frame
+from pyoco_server.adapters.isolation.launching import launch
+from pyoco_server.adapters.isolation.messages import Messages, OnMessage
+
+Answer = tuple[Kind, bytes]
+
+# Between SIGTERM and SIGKILL.
+TERM_SEC = 0.5
+
+# How long after its exit something may still come from a child.
+_LAST_WORDS_SEC = 0.5
+
+# How long a child may live without its connection: twice the time it takes by its own clock, the machine may be busy.
+_HANG_UP_SEC = 2 * LEAVE_SEC
+
+_POLL_SEC = 0.05
+
+
+class ChildHandle(asyncio.Protocol):
+    """One child process. Make it with ``start_child``; it must be ended with ``retire``, ``kill`` or ``kill_now``."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameReader(max_message_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._answer: asyncio.Future[Answer | ProcessDiedError] | None = None
+        self._messages: Messages | None = None
+        self._free = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._free.set()
+
+    @property
+    def pid(self) -> int:
+        """The process id; of the past, once the child has ended."""
+        return self._running().pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the child can take a call, as far as is known."""
+        return self._transport is not None and not self._transport.is_closing() and self._exit_code is None
+
+    async def call(self, payload: bytes, on_message: OnMessage | None) -> Answer:
+        """Send a call and wait for the answer and all messages before it.
+
+        Raises ``ProcessDiedError`` if there will be no answer. Cancelling this does not stop the call: see ``stop``.
+        """
+        future: asyncio.Future[Answer | ProcessDiedError] = self._loop.create_future()
+        self._answer = future
+        self._messages = messages = Messages(on_message, pause=self._pause, resume=self._resume)
+        self._free.clear()
+        self._write(Kind.CALL, payload)
+        if self._ended.is_set():  # it died on the way here, and its end has been told already
+            self._settle()
+        try:
+            answer = await future
+            await messages.finish()
+        except asyncio.CancelledError:
+            messages.drop()  # what a cancelled call has to say is of no interest
+            raise
+        if isinstance(answer, ProcessDiedError):
+            raise answer
+        return answer
+
+    async def stop(self, grace_sec: float) -> None:
+        """Ask the call to stop, and kill the child if it still runs after ``grace_sec``."""
+        if self._free.is_set():  # it ended in the very moment of the cancel
+            return
+        if grace_sec > 0:
+            self._write(Kind.CANCEL, b"")
+            if await _set_within(self._free, grace_sec):
+                return
+        await self.kill()
+
+    async def retire(self) -> None:
+        """Let an idle child go: hang up, and kill it only if it does not leave."""
+        try:
+            if self._transport is not None:
+                self._transport.close()
+            if not await _set_within(self._ended, _HANG_UP_SEC):
+                await self.kill()
+        finally:
+            self.kill_now()
+
+    async def kill(self) -> None:
+        """End the child and all it started, and return when it is gone. Gone even if this is cancelled."""
+        try:
+            self._signal(signal.SIGTERM)
+            if not await _set_within(self._ended, TERM_SEC):
+                self._signal(signal.SIGKILL)
+                await self._ended.wait()
+        finally:
+            self.kill_now()
+
+    def kill_now(self) -> None:
+        """End the child without another turn of the event loop, if it still lives."""
+        if self._exit_code is None:
+            self._signal(signal.SIGKILL)
+            self._exited()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol; on the ignores: typing.override is not in Python 3.11.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # type: ignore[explicit-override]
+        """The loop has the connection."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:  # type: ignore[explicit-override]
+        """Something came from the child."""
+        for kind, payload in self._frames.feed(data):
+            if kind is Kind.MESSAGE:
+                if self._messages is not None:
+                    self._messages.put(payload)
+            else:
+                self._settle((kind, payload))
+
+    def connection_lost(self, _error: Exception | None) -> None:  # type: ignore[explicit-override]
+        """Nothing more will come from the child."""
+        self._transport = None
+        if self._process is None or self._exit_code is not None:
+            self._finish()
+        else:  # it has just died, or is about to leave; if a function closed the connection, it is of no more use
+            self._in(_HANG_UP_SEC, self._signal, signal.SIGKILL)
+
+    # The process
+
+    def attach(self, process: subprocess.Popen[bytes], setup: Setup) -> None:
+        """Take charge of the process at the other end."""
+        self._process = process
+        self._write(Kind.SETUP, pickle.dumps(setup))
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):  # an old kernel, or a sandbox that forbids it
+                self._pidfd = os.pidfd_open(process.pid)
+        if self._pidfd is not None:
+            self._loop.add_reader(self._pidfd, self._exited)
+        else:
+            self._poll()
+
+    @property
+    def _exit_code(self) -> int | None:
+        return self._running().returncode
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("The child has not been started.")
+        return self._process
+
+    def _exited(self) -> None:
+        """The process has ended, or was killed and is about to: clear up after it."""
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+        # While it is not reaped its group's number cannot be taken by others: now or never for what it started.
+        self._signal(signal.SIGKILL)
+        self._running().wait()
+        if self._transport is None:
+            self._finish()
+        else:  # its last words may still be on their way
+            self._in(_LAST_WORDS_SEC, self._transport.abort)
+
+    def _poll(self) -> None:
+        process = self._running()
+        if process.returncode is not None:
+            return
+        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            self._exited()
+        else:
+            self._loop.call_later(_POLL_SEC, self._poll)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._exit_code is None:
+            # No such group: just gone. Not permitted: how some systems say that only a zombie is left of it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    # The call
+
+    def _write(self, kind: Kind, payload: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            for piece in frame(kind, payload):
+                self._transport.write(piece)
+
+    def _pause(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def _settle(self, answer: Answer | None = None) -> None:
+        """The call has come to its end, with an answer or without."""
+        future, self._answer, self._messages = self._answer, None, None
+        self._free.set()
+        if future is None or future.done():
+            return
+        future.set_result(answer or ProcessDiedError(self.pid, self._running().returncode))
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ended.set()
+        self._settle()
+
+    def _in(self, delay_sec: float, callback: Callable[..., None], *args: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_sec, callback, *args)
+
+
+async def start_child(setup: Setup) -> ChildHandle:
+    """Start a child. It need not be up for its first call: what is sent to it waits in the connection."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        transport, child = await asyncio.get_running_loop().create_unix_connection(
+            lambda: ChildHandle(setup.max_message_bytes), sock=ours
+        )
+        try:
+            child.attach(launch(theirs), setup)
+        except BaseException:
+            transport.abort()
+            raise
+    return child
+
+
+async def _set_within(event: asyncio.Event, timeout_sec: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_sec):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

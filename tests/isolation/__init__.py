@@ -1,0 +1,1 @@
+"""Where user functions run: real threads, real processes."""

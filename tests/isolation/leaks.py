@@ -1,0 +1,52 @@
+"""What a test must not leave behind: threads, child processes, open files."""
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def child_pids() -> set[int]:
+    """The children of this process, zombies included."""
+    pids = set[int]()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            pids.update(int(pid) for pid in (thread / "children").read_text().split())
+    return pids
+
+
+def is_gone(pid: int) -> bool:
+    """Whether there is no such process, not even a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    before = (set(threading.enumerate()), child_pids(), open_files())
+    yield
+    deadline = time.monotonic() + 3.0
+    while (after := (set(threading.enumerate()), child_pids(), open_files())) != before:
+        gc.collect()
+        assert time.monotonic() < deadline, f"left behind: {before} became {after}"
+        time.sleep(0.002)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """``asyncio.run``, and a check that nothing is left behind."""
+    with nothing_left_behind():
+        return asyncio.run(main())

@@ -1,0 +1,16 @@
+"""Waiting for something to become true, in place of sleeping and hoping."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+async def wait_until(predicate: Callable[[], object], timeout: float = 5.0) -> None:  # noqa: ASYNC109 (reads well)
+    """Return as soon as the predicate is true; raises ``TimeoutError`` with its name if it never is."""
+    deadline = time.monotonic() + timeout
+    pause = 0.001
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{getattr(predicate, '__qualname__', predicate)} did not hold within {timeout} s")
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
