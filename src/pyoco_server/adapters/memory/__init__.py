@@ -1,0 +1,1 @@
+"""Everything in memory: complete, and held to the same contract as the rest."""

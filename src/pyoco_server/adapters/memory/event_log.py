@@ -1,0 +1,39 @@
+"""Logs in memory, stored as the bytes that would be on disk: what cannot be written cannot be kept."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pyoco_server.app.ports import LogConflictError
+from pyoco_server.core import Event, decode_event, encode_event
+
+
+class MemoryEventLog:
+    """Commits by execution; a position is a number of events."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[bytes]] = {}
+
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+        """Add a commit if the log still ends at ``after``."""
+        lines = self._lines.setdefault(execution_id, [])
+        if len(lines) != after:
+            raise LogConflictError(execution_id, after)
+        lines.extend([encode_event(event) for event in commit])
+        return len(lines)
+
+    async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
+        """Return the events behind ``after``, and where the log ends."""
+        lines = self._lines.get(execution_id, [])
+        return [decode_event(line) for line in lines[after:]], len(lines)
+
+    def dump(self) -> bytes:
+        """All logs as bytes, for another process to go on with."""
+        return msgspec.msgpack.encode(self._lines)
+
+    @classmethod
+    def load(cls, dumped: bytes) -> "MemoryEventLog":
+        """The logs another process dumped."""
+        log = cls()
+        log._lines = msgspec.msgpack.decode(dumped, type=dict[str, list[bytes]])
+        return log

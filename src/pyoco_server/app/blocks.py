@@ -1,0 +1,107 @@
+"""Steps that are more than a task: choices, loops, parallel groups.
+
+A block is a node that stays at work while nodes inside it are created and run. Its code is run again from the beginning
+by whoever takes over: nodes that ended are taken as they ended, so the same choices are made and the same ids given.
+"""
+
+from typing import Any
+
+from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # type: ignore[import-untyped]
+from pyoco.dsl.expressions import Expression  # type: ignore[import-untyped]
+
+from pyoco_server.app.context import Place
+from pyoco_server.app.work import Work
+from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
+from pyoco_server.flows.plan import name_steps
+
+DEFAULT_MAX_ITER = 1_000
+
+
+async def run_block(work: Work, node_id: str, block: Step, place: Place) -> None:
+    """Run what is inside a block."""
+    match block:
+        case Switch():
+            await _switch(work, node_id, block, place)
+        case Repeat():
+            await _repeat(work, node_id, block, place)
+        case ForEach():
+            await _for_each(work, node_id, block, place)
+        case Until():
+            await _until(work, node_id, block, place)
+        case Parallel():
+            bodies = [_body(work, f"{node_id}[{index}]", branch, place) for index, branch in enumerate(block.branches)]
+            await work.driver.together(bodies)
+        case TaskStep():  # last of a closed set
+            raise TypeError("a task is not a block")
+
+
+async def _body(work: Work, node_id: str, steps: Steps, place: Place) -> None:
+    for child_id, step in name_steps(steps, f"{node_id}/"):
+        await work.child(child_id, step, place)
+
+
+async def _switch(work: Work, node_id: str, block: Switch, place: Place) -> None:
+    value = _evaluate(work, block.on, place)
+    for case in block.cases:
+        if case.value == value:
+            await _body(work, node_id, case.body, place)
+            return
+    if block.default is None:
+        raise SwitchNoMatch(block.on)
+    await _body(work, node_id, block.default, place)
+
+
+async def _repeat(work: Work, node_id: str, block: Repeat, place: Place) -> None:
+    count = block.count if isinstance(block.count, int) else _evaluate(work, block.count, place)
+    if not isinstance(count, int):
+        raise TypeError("Repeat count must evaluate to an integer.")
+    if count < 0:
+        raise ValueError("Repeat count cannot be negative.")
+    for index in range(count):
+        frame = {"name": "repeat", "type": "repeat", "index": index, "iteration": index + 1, "count": count}
+        await _body(work, f"{node_id}[{index}]", block.body, place.inside(frame))
+
+
+async def _for_each(work: Work, node_id: str, block: ForEach, place: Place) -> None:
+    items = _evaluate(work, block.over, place)
+    if not isinstance(items, list | tuple):
+        raise TypeError("ForEach source must evaluate to a list or tuple.")
+    waiting = iter(enumerate(items))
+
+    async def rounds() -> None:
+        for index, item in waiting:
+            await _body(work, f"{node_id}[{index}]", block.body, _round(block, place, index, item, len(items)))
+
+    if items:
+        await work.driver.together([rounds() for _ in range(min(block.parallel, len(items)))])
+
+
+def _round(block: ForEach, place: Place, index: int, item: Any, count: int) -> Place:  # noqa: ANN401
+    frame = {
+        "name": f"foreach:{block.item or block.over}",
+        "type": "foreach",
+        "index": index,
+        "iteration": index + 1,
+        "count": count,
+        "item": item,
+    }
+    variables = {name: value for name, value in ((block.item, item), (block.index, index)) if name}
+    return place.inside(frame, **variables)
+
+
+async def _until(work: Work, node_id: str, block: Until, place: Place) -> None:
+    limit = block.max_iter or DEFAULT_MAX_ITER
+    held: bool | None = None
+    for index in range(limit):
+        frame = {"name": "until", "type": "until", "index": index, "iteration": index + 1, "count": limit}
+        inside = place.inside({**frame, "condition": held})
+        await _body(work, f"{node_id}[{index}]", block.body, inside)
+        held = bool(_evaluate(work, block.condition, inside))
+        if held:
+            return
+    raise UntilMaxIterationsExceeded(block.condition, limit)
+
+
+def _evaluate(work: Work, source: str, place: Place) -> Any:  # noqa: ANN401 an expression has any value
+    context = work.scope.context(place)
+    return Expression(source).evaluate(ctx=context.expression_data(), env=context.env_data())

@@ -1,0 +1,48 @@
+"""Waits that do not last for ever: when the deadline of a waiting node passes, its default is taken or it fails."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from pyoco_server.app.ports import Clock
+from pyoco_server.core import Event, ExecutionState, NodeStatus
+from pyoco_server.core.payloads import NodeWaiting
+from pyoco_server.core.wire import JsonObject
+
+Expire = Callable[[str, JsonObject], Awaitable[None]]
+"""Told which node, and what its NODE_WAITING said beside the deadline."""
+
+
+class Deadlines:
+    """Listens to a log and keeps a timer for each node that waits with a deadline."""
+
+    def __init__(self, clock: Clock, expire: Expire) -> None:
+        self._clock = clock
+        self._expire = expire
+        self._timers: dict[str, asyncio.Task[None]] = {}
+
+    def listen(self, events: Sequence[Event], state: ExecutionState) -> None:
+        """Begin timers for new waits, end those of waits that are over."""
+        for event in events:
+            if isinstance(event.payload, NodeWaiting) and "deadline" in event.payload.extra:
+                self._begin(event.payload.node_id, event.payload.extra)
+        for node_id in [*self._timers]:
+            if state.nodes[node_id].status is not NodeStatus.WAITING:
+                self._timers.pop(node_id).cancel()
+
+    def close(self) -> None:
+        """Forget all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _begin(self, node_id: str, said: JsonObject) -> None:
+        self._timers[node_id] = asyncio.create_task(self._wait_for(node_id, said), name=f"deadline of {node_id}")
+
+    async def _wait_for(self, node_id: str, said: JsonObject) -> None:
+        moment = msgspec.convert(said["deadline"], datetime)
+        await self._clock.sleep(max((moment - self._clock.now()).total_seconds(), 0.0))
+        del self._timers[node_id]
+        await self._expire(node_id, said)

@@ -1,0 +1,271 @@
+"""The driver: takes one execution from where its log stands to its end, or to where only people can go on.
+
+It reacts to what the core says must happen (effects of commits, its own and those of others), has the work done (see
+``app.work``), and waits until nothing is left. It keeps nothing that the log does not have: a driver that dies is
+replaced by another that reads the log and goes on.
+
+How it knows that nothing is left: ``_busy`` counts everything under way that will lead to something by itself, that is
+calls, pauses and steps of blocks, but not a block that waits for a node inside it. When it falls to zero and the
+execution has not ended, only a waiting node can be the reason, and the run can be put aside.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from enum import Enum, auto, unique
+from typing import Any, Final, Protocol
+
+from pyoco_server.app.execution import Execution
+from pyoco_server.core import (
+    CancelMode,
+    EndExecution,
+    Event,
+    ExecutionState,
+    InterruptNode,
+    NodeState,
+    NodeStatus,
+    RetryNode,
+    RunNode,
+    WakeNode,
+    effects,
+    orchestrate,
+)
+from pyoco_server.core.payloads import NodeCanceled, NodeFailed, NodeSucceeded
+from pyoco_server.core.wire import JsonObject
+
+_log = logging.getLogger(__name__)
+
+
+@unique
+class Rest(Enum):
+    """Why a driver stopped driving."""
+
+    ENDED = auto()
+    PARKED = auto()
+    """Nothing runs and nothing can, until somebody resumes a waiting node."""
+
+
+LETTING_GO_SEC: Final = 0.5
+"""How long calls given up on may take to notice."""
+
+
+class NodeWork(Protocol):
+    """What is done about single nodes."""
+
+    def knows(self, node_id: str) -> bool:
+        """Is the node one of the flow's, so that there is something to do about it?"""
+        ...
+
+    async def prepare(self) -> None:
+        """Make up for what a predecessor had only in memory."""
+        ...
+
+    async def run(self, node_id: str) -> None:
+        """Begin the node's next attempt and see it through."""
+        ...
+
+    async def retry(self, node_id: str) -> None:
+        """The same, after the pause its policy asks for."""
+        ...
+
+    async def wake(self, node_id: str, given: JsonObject) -> None:
+        """Go on with a node that waited."""
+        ...
+
+    def ask_to_stop(self, node_id: str) -> bool:
+        """Ask whoever is at work on the node to stop; False if nobody is, in this process."""
+        ...
+
+    def make_stop(self) -> None:
+        """Give up on everything at work."""
+        ...
+
+    async def confirm_stopped(self, node_id: str) -> None:
+        """Record that nobody is at work on the node."""
+        ...
+
+
+class Driver:
+    """Drives one execution; use once."""
+
+    def __init__(self, execution: Execution, *, grace_sec: float) -> None:
+        self.execution = execution
+        self._grace_sec = grace_sec
+        self._work: NodeWork | None = None
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, asyncio.Future[None]] = {}
+        self._grace: asyncio.Task[None] | None = None
+        self._busy = 0
+        self._at_rest = asyncio.Event()
+        self._crash: BaseException | None = None
+
+    @property
+    def state(self) -> ExecutionState:
+        """The execution's newest known state."""
+        return self.execution.state
+
+    async def drive(self, work: NodeWork) -> Rest:
+        """Go on from where the log stands; returns when there is nothing left to do, for good or for now."""
+        self._work = work
+        self.execution.subscribe(self._on_commit)
+        try:
+            await work.prepare()
+            for node in sorted(self.state.live_nodes(), key=lambda live: live.node_id):
+                self._revive(node)
+            if self.state.is_cancel_requested:
+                self._begin_grace()
+            self._check_rest()
+            await self._at_rest.wait()
+        finally:
+            self.execution.unsubscribe(self._on_commit)
+            await self._let_go()
+        if self._crash is not None:
+            raise self._crash
+        return Rest.ENDED if self.state.is_terminal else Rest.PARKED
+
+    # --- For blocks: nodes inside nodes ------------------------------------------------------------------------------
+
+    async def end_of(self, node_id: str) -> NodeState:
+        """Wait for a node to end; whoever waits is not busy meanwhile."""
+        node = self.state.nodes[node_id]
+        if node.is_terminal:
+            return node
+        self._revive(node)
+        end = self._ends.setdefault(node_id, asyncio.get_running_loop().create_future())
+        self._busy -= 1
+        self._check_rest()
+        await end  # whoever announces the end counts us as busy again, so that nobody thinks all is quiet in between
+        return self.state.nodes[node_id]
+
+    async def together(self, bodies: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """Run several at once, and raise the first error when all have come to rest.
+
+        Our own place among the busy goes to one of them, and the last to finish gives it back: in between, whoever has
+        nothing to do but wait is not counted.
+        """
+        left = len(bodies)
+        self._busy += left - 1
+
+        async def one(body: Coroutine[Any, Any, None]) -> None:
+            nonlocal left
+            try:
+                await body
+            finally:
+                left -= 1
+                self._busy -= 1 if left else 0
+                self._check_rest()
+
+        ends = await asyncio.gather(*(one(body) for body in bodies), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    # --- Reactions ---------------------------------------------------------------------------------------------------
+
+    def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
+        work = self._the_work()
+        for effect in effects(events, state):
+            match effect:
+                case RunNode(node_id=node_id):
+                    self._spawn(node_id, work.run(node_id))
+                case RetryNode(node_id=node_id):
+                    self._spawn(node_id, work.retry(node_id))
+                case WakeNode(node_id=node_id, input=given):
+                    self._spawn(node_id, work.wake(node_id, given))
+                case InterruptNode(node_id=node_id):
+                    self._interrupt(node_id)
+                case EndExecution():  # last of a closed set
+                    self._at_rest.set()
+        for event in events:
+            if isinstance(event.payload, NodeSucceeded | NodeFailed | NodeCanceled):
+                self._announce(event.payload.node_id)
+
+    def _announce(self, node_id: str) -> None:
+        end = self._ends.pop(node_id, None)
+        if end is not None and not end.done():
+            self._busy += 1
+            end.set_result(None)
+
+    def _revive(self, node: NodeState) -> None:
+        """Take up a node another process left where it is; a node this one is busy with is left alone."""
+        work = self._the_work()
+        if node.node_id in self._running or self.state.is_cancel_requested:
+            return
+        if node.is_at_work and node.resumption is not None:
+            self._spawn(node.node_id, work.wake(node.node_id, node.resumption))
+        elif node.status is NodeStatus.READY or node.is_at_work:
+            self._spawn(node.node_id, work.run(node.node_id))
+        elif node.status is NodeStatus.RUNNING:
+            self._spawn(node.node_id, work.retry(node.node_id))
+
+    def _interrupt(self, node_id: str) -> None:
+        work = self._the_work()
+        if not work.ask_to_stop(node_id) and work.knows(node_id):
+            self._spawn(f"{node_id} (stopping)", work.confirm_stopped(node_id))
+        self._begin_grace()
+
+    def _begin_grace(self) -> None:
+        if self._grace is None:
+            self._grace = asyncio.create_task(self._end_of_grace(), name=f"{self.execution.execution_id} grace")
+
+    async def _end_of_grace(self) -> None:
+        """Those who were asked to stop have had their time: the run ends cancelled, with or without them."""
+        await self.execution.clock.sleep(self._grace_sec)
+        _log.warning(
+            "cancel did not converge within %s s: what is still at work is given up on",
+            self._grace_sec,
+            extra={
+                "action": "cancel_grace_over",
+                "err_id": "ERR-PYOCO-0021",
+                "msg_id": "MSG-PYOCO-0021",
+                "run_id": self.execution.execution_id,
+            },
+        )
+        self._the_work().make_stop()
+        await self.execution.decide(
+            lambda state: orchestrate(
+                self.execution.graph,
+                state,
+                now=self.execution.clock.now(),
+                new_id=self.execution.new_id,
+                cancel_mode=CancelMode.IMMEDIATE,
+            )
+        )
+
+    # --- Tasks of this process ---------------------------------------------------------------------------------------
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        node_id = name.removesuffix(" (stopping)")
+        if not self._the_work().knows(node_id) or self._at_rest.is_set():
+            work.close()
+            return
+        self._busy += 1
+        task = asyncio.create_task(work, name=f"{self.execution.execution_id}/{name}")
+        self._running[name] = task
+        task.add_done_callback(lambda done: self._finished(name, done))
+
+    def _finished(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._running.get(name) is task:
+            del self._running[name]
+        self._busy -= 1
+        if not task.cancelled() and task.exception() is not None:
+            self._crash = task.exception()
+            self._at_rest.set()
+        self._check_rest()
+
+    def _check_rest(self) -> None:
+        if self._busy == 0 or self.state.is_terminal:
+            self._at_rest.set()
+
+    async def _let_go(self) -> None:
+        self._the_work().make_stop()
+        left = [*self._running.values(), *([self._grace] if self._grace else [])]
+        for task in left:
+            task.cancel()
+        if left:  # a coroutine that will not be cancelled is left to itself: the run does not wait for it
+            await asyncio.wait(left, timeout=LETTING_GO_SEC)
+
+    def _the_work(self) -> NodeWork:
+        if self._work is None:
+            raise RuntimeError("nothing to do before drive() was called")
+        return self._work

@@ -1,0 +1,70 @@
+"""Results as the log tells them: who returned what, in the order in which it happened.
+
+Folding the log through here rebuilds the shared results of a run, so a process that takes over sees what the one before
+saw. Values the log could not hold come from memory while the process that made them lives.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server.app.context import RunScope
+from pyoco_server.app.outputs import from_output, is_complete
+from pyoco_server.core import Event, EventType, ExecutionState
+from pyoco_server.core.payloads import NodeCreated, NodePayload, NodeSucceeded
+
+_TASK_STATES: Final = {
+    EventType.NODE_STARTED: TaskState.RUNNING,
+    EventType.NODE_SUCCEEDED: TaskState.SUCCEEDED,
+    EventType.NODE_FAILED: TaskState.FAILED,
+    EventType.NODE_CANCELED: TaskState.CANCELLED,
+}
+
+
+class ResultKeeper:
+    """Listens to a log and keeps the run's results up to date."""
+
+    def __init__(self, scope: RunScope) -> None:
+        self.lost: list[str] = []
+        """Nodes whose value neither the log nor this process has, in the order in which they ended."""
+        self._scope = scope
+        self._task_of: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._in_hand: dict[str, Any] = {}
+
+    def hand_over(self, node_id: str, value: Any) -> None:  # noqa: ANN401 whatever a task returned
+        """Have a value ready for the moment its node is recorded as succeeded."""
+        self._in_hand[node_id] = value
+
+    def listen(self, events: Sequence[Event], _: ExecutionState) -> None:
+        """Take what the events say."""
+        for event in events:
+            self._note(event)
+            match event.payload:
+                case NodeCreated(node_id=node_id, meta=meta):
+                    described = (meta or {}).get("node", {})
+                    if "task" in described:
+                        self._task_of[node_id] = (described["task"], tuple(described.get("outputs", ())))
+                        self._scope.note(described["task"], TaskState.PENDING)
+                case NodeSucceeded(node_id=node_id, output=output) if node_id in self._task_of:
+                    self._succeeded(node_id, output)
+                case _:  # nothing else has a result
+                    pass
+
+    def _note(self, event: Event) -> None:
+        payload = event.payload
+        if event.type in _TASK_STATES and isinstance(payload, NodePayload) and payload.node_id in self._task_of:
+            self._scope.note(self._task_of[payload.node_id][0], _TASK_STATES[event.type])
+
+    def _succeeded(self, node_id: str, output: dict[str, Any] | None) -> None:
+        if node_id in self._in_hand:
+            self.keep(node_id, self._in_hand.pop(node_id))
+        elif output is not None and is_complete(output):
+            self.keep(node_id, from_output(output))
+        else:
+            self.lost.append(node_id)
+
+    def keep(self, node_id: str, value: Any) -> None:  # noqa: ANN401 whatever a task returned
+        """Store a value under its task's name and wherever the task's outputs say."""
+        task, outputs = self._task_of[node_id]
+        self._scope.keep(task, outputs, value)

@@ -1,0 +1,238 @@
+"""The engine: flows run in this process, with everything a run has but a server.
+
+Runs live in an event log in memory (or any other log it is given). One engine runs any number of flows at once on an
+event loop of its own; the plain methods may be called from any thread, their ``_async`` twins from any event loop.
+"""
+
+import asyncio
+import random
+import threading
+import uuid
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.memory.event_log import MemoryEventLog
+from pyoco_server.adapters.workshop import LocalWorkshop
+from pyoco_server.app.execution import Listener
+from pyoco_server.app.ports import Clock, EventLog, Workshop
+from pyoco_server.app.run import Run, RunServices
+from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
+from pyoco_server.errors import PyocoServerError
+from pyoco_server.flows.binding import bind
+from pyoco_server.flows.from_pyoco import Function, read_flow
+from pyoco_server.flows.model import FlowModel
+
+T = TypeVar("T")
+REMEMBERED_ENDS = 1_000
+_USER = Actor(ActorKind.USER)
+
+
+class UnknownRunError(PyocoServerError, KeyError):
+    """There is no such run here."""
+
+
+class RunResult(NamedTuple):
+    """How a run ended."""
+
+    run_id: str
+    state: ExecutionState
+    results: Mapping[str, Any]
+
+    @property
+    def status(self) -> str:
+        """COMPLETED, FAILED or CANCELED."""
+        return self.state.status.value
+
+
+def _authored(flow: Flow | FlowModel) -> tuple[FlowModel, Mapping[str, Function]]:
+    if isinstance(flow, FlowModel):
+        return flow, bind(flow)
+    return read_flow(flow)
+
+
+class Engine:
+    """Runs flows; close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog | None = None,
+        clock: Clock | None = None,
+        threads: int = 32,
+        processes: int = 4,
+        artifacts: str | Path = "artifacts",
+        cancel_grace_sec: float = 10.0,
+        seed: int | None = None,
+        workshop: Workshop | None = None,
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pyoco-engine", daemon=True)
+        self._thread.start()
+        self._log = log or MemoryEventLog()
+        self._workshop: Workshop = workshop or LocalWorkshop(threads=threads, processes=processes)
+        self._services = RunServices(
+            log=self._log,
+            clock=clock or SystemClock(),
+            new_id=uuid_maker(),
+            workshop=self._workshop,
+            artifacts=Path(artifacts),
+            worker_id="engine",
+            grace_sec=cancel_grace_sec,
+            chance=random.Random(seed),  # noqa: S311 pauses, not secrets
+        )
+        self._runs: dict[str, Run] = {}
+        self._ends: dict[str, asyncio.Task[RunResult]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop driving; runs that have not ended stay as their logs have them."""
+        if self._loop.is_closed():
+            return
+        self._await(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # --- From any thread ---------------------------------------------------------------------------------------------
+
+    def run(
+        self, flow: Flow | FlowModel, params: Mapping[str, Any] | None = None, *, run_id: str | None = None
+    ) -> RunResult:
+        """Run a flow to its end."""
+        return self.wait(self.start(flow, params, run_id=run_id))
+
+    def start(
+        self,
+        flow: Flow | FlowModel,
+        params: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+    ) -> str:
+        """Set a flow going and return its run id.
+
+        ``listener`` is told of every commit, in the order of the log, on the engine's own thread: it must be quick.
+        """
+        return self._await(self._start(flow, params or {}, run_id or str(uuid.uuid4()), listener))
+
+    def take_up(self, flow: Flow | FlowModel, run_id: str) -> str:
+        """Go on with a run that another process left in the log; the flow must be the one it was started with."""
+        return self._await(self._take_up(flow, run_id))
+
+    def wait(self, run_id: str) -> RunResult:
+        """Wait for a run to end."""
+        return self._await(self._wait(run_id))
+
+    def cancel(self, run_id: str, reason: str | None = None) -> bool:
+        """Ask for a run to be cancelled; False if it had ended."""
+        return self._await(self._cancel(run_id, reason))
+
+    def resume(self, run_id: str, node: str, value: Any = None, *, key: str | None = None) -> None:  # noqa: ANN401
+        """Let a waiting node go on; ``value`` becomes its result."""
+        self._await(self._run(run_id).resume(node, value, _USER, key=key))
+
+    def get(self, run_id: str) -> ExecutionState:
+        """How a run stands."""
+        return fold(self.events(run_id))
+
+    def events(self, run_id: str) -> list[Event]:
+        """Everything that happened to a run."""
+        events, _ = self._await(self._log.read(run_id))
+        if not events:
+            raise UnknownRunError(run_id)
+        return list(events)
+
+    # --- From any event loop -----------------------------------------------------------------------------------------
+
+    async def run_async(
+        self, flow: Flow | FlowModel, params: Mapping[str, Any] | None = None, *, run_id: str | None = None
+    ) -> RunResult:
+        """Run a flow to its end; cancelling this does not cancel the run."""
+        started = await self._here(self._start(flow, params or {}, run_id or str(uuid.uuid4())))
+        return await self._here(self._wait(started))
+
+    async def cancel_async(self, run_id: str, reason: str | None = None) -> bool:
+        """Ask for a run to be cancelled; False if it had ended."""
+        return await self._here(self._cancel(run_id, reason))
+
+    async def resume_async(self, run_id: str, node: str, value: Any = None, *, key: str | None = None) -> None:  # noqa: ANN401
+        """Let a waiting node go on; ``value`` becomes its result."""
+        await self._here(self._run(run_id).resume(node, value, _USER, key=key))
+
+    # --- On the engine's loop ----------------------------------------------------------------------------------------
+
+    async def _start(
+        self, flow: Flow | FlowModel, params: Mapping[str, Any], run_id: str, listener: Listener | None = None
+    ) -> str:
+        model, functions = _authored(flow)
+        run = Run(run_id, model, functions, self._services)
+        if listener is not None:
+            run.subscribe(listener)
+        await run.create(params, _USER)
+        self._go_on(run)
+        return run_id
+
+    async def _take_up(self, flow: Flow | FlowModel, run_id: str) -> str:
+        events, _ = await self._log.read(run_id)
+        if not events:
+            raise UnknownRunError(run_id)
+        model, functions = _authored(flow)
+        self._go_on(Run(run_id, model, functions, self._services))
+        return run_id
+
+    def _go_on(self, run: Run) -> None:
+        self._runs[run.run_id] = run
+        self._ends[run.run_id] = asyncio.create_task(self._to_the_end(run), name=f"run {run.run_id}")
+        self._forget_old_ends()
+
+    def _forget_old_ends(self) -> None:
+        """Keep the results of the newest ended runs only; the log has the rest."""
+        if len(self._ends) > REMEMBERED_ENDS:
+            for run_id in [run_id for run_id, end in self._ends.items() if end.done()][: REMEMBERED_ENDS // 2]:
+                del self._ends[run_id]
+
+    async def _to_the_end(self, run: Run) -> RunResult:
+        try:
+            state = await run.go_on()
+            return RunResult(run.run_id, state, run.results)
+        finally:
+            del self._runs[run.run_id]
+
+    async def _wait(self, run_id: str) -> RunResult:
+        end = self._ends.get(run_id)
+        if end is None:
+            raise UnknownRunError(run_id)
+        return await asyncio.shield(end)
+
+    async def _stop(self) -> None:
+        going = [end for end in self._ends.values() if not end.done()]
+        for end in going:
+            end.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+        await self._workshop.close()
+
+    async def _cancel(self, run_id: str, reason: str | None) -> bool:
+        run = self._runs.get(run_id)
+        return await run.cancel(reason, _USER) if run is not None else False
+
+    def _run(self, run_id: str) -> Run:
+        found = self._runs.get(run_id)
+        if found is None:
+            raise UnknownRunError(run_id)
+        return found
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _here(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
