@@ -8,13 +8,14 @@ MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check unit properties format bench docs mutants clean
+.PHONY: help setup demo test check unit flows properties format bench docs mutants clean
 
 help:
-	@echo "make demo        run an example graph and print its log"
+	@echo "make demo        run an example flow and watch it"
 	@echo "make test        static checks, then all tests"
 	@echo "make check       static checks only"
 	@echo "make unit        the quick tests, with coverage"
+	@echo "make flows       the engine, flow.yaml and isolation, with real threads and processes"
 	@echo "make properties  the long ones: random and exhaustive exploration"
 	@echo "make bench       benchmarks"
 	@echo "make mutants     mutation testing of the core"
@@ -30,9 +31,9 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)
 
 demo: $(READY)
-	@$(BIN)/python examples/walk_a_graph.py
+	@$(BIN)/pyoco-client run examples/demo.py
 
-test: check unit properties
+test: check unit flows properties
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -45,7 +46,10 @@ check: $(READY)
 
 unit: $(READY)
 	$(BIN)/coverage run -m pytest tests/core
-	$(BIN)/coverage report --include='src/pyoco_server/*' --fail-under=100
+	$(BIN)/coverage report --include='src/pyoco_server/core/*' --fail-under=100
+
+flows: $(READY)
+	$(BIN)/python -m pytest tests/flows tests/isolation tests/engine $(wildcard tests/cli tests/testing_kit examples)
 
 properties: $(READY)
 	$(BIN)/python -m pytest tests/properties
@@ -56,6 +60,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench.core
+	$(BIN)/python -m bench.engine
 
 docs: $(READY)
 	$(BIN)/python -m tools.state_diagrams

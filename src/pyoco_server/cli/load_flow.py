@@ -1,0 +1,176 @@
+"""From what was typed to a flow: a Python file, a flow.yaml, or ``MODULE:FLOW``.
+
+Loading a Python flow runs the user's module; whatever goes wrong in there is told with its place in their code.
+"""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server.cli.usage import UsageError
+from pyoco_server.errors import InvalidInputError
+from pyoco_server.flows.errors import FlowError, FlowSyntaxError
+from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server.flows.model import FlowModel
+
+_YAML = frozenset({".yaml", ".yml"})
+_EXAMPLES = "pyoco-client run flow.py | pyoco-client run flow.yaml | pyoco-client run package.module:flow"
+
+
+def load_flow(target: str, name: str | None = None) -> Flow | FlowModel:
+    """Find the flow that ``target`` and ``--flow`` mean.
+
+    Raises UsageError if there is none or several, FlowError if the flow itself is wrong.
+    """
+    path = Path(target)
+    suffix = path.suffix.lower()
+    if suffix in _YAML:
+        return _from_yaml(path, name)
+    if suffix == ".py" or path.is_file():
+        return _from_file(path, name)
+    module, colon, attribute = target.partition(":")
+    if not colon or not module or not attribute:
+        raise UsageError(f"'{target}' is neither a file nor of the form MODULE:FLOW", example=_EXAMPLES)
+    if Path(module).suffix.lower() in {".py", *_YAML}:
+        raise UsageError(f"'{target}': name the flow of a file with --flow {attribute}", example=_EXAMPLES)
+    return _from_module(module, attribute, name)
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+def _from_yaml(path: Path, name: str | None) -> FlowModel:
+    text = _content(path)
+    if name is not None and name != path.stem:
+        raise UsageError(f"{path} holds one flow, '{path.stem}'; there is no '{name}' in it", example=_EXAMPLES)
+    _make_importable(path.resolve().parent)
+    try:
+        return read_flow_yaml(text, name=path.stem)
+    except FlowSyntaxError as error:
+        raise _FlowFileError(path, error) from error
+
+
+class _FlowFileError(FlowError):
+    """A flow.yaml that cannot be understood, with its name; the identifiers are those of the error inside."""
+
+    def __init__(self, path: Path, error: InvalidInputError) -> None:
+        super().__init__(f"{path}: {error}")
+        self.err_id = error.err_id  # type: ignore[misc]  # as told by the error it stands for
+        self.msg_id = error.msg_id  # type: ignore[misc]
+
+
+def _from_file(path: Path, name: str | None) -> Flow | FlowModel:
+    _content(path)  # a clear word about a file that cannot be read, before Python's import machinery has one
+    file = path.resolve()
+    _make_importable(file.parent)
+    module = _running_user_code(str(path), lambda: _import_file(file))
+    return _choose(_flows_in(module), name, str(path))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", example=_EXAMPLES) from error
+
+
+def _import_file(file: Path) -> ModuleType:
+    """Import a file under its own name, so that a child process finds its functions; unless the name is taken."""
+    taken = "." in file.stem or file.stem in sys.modules or file.stem in sys.builtin_module_names
+    name = f"pyoco_flow_{file.stem}" if taken else file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file.name} is neither Python nor YAML", example=_EXAMPLES)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- Modules ---------------------------------------------------------------------------------------------------------
+
+
+def _from_module(module_name: str, attribute: str, name: str | None) -> Flow | FlowModel:
+    if name is not None and name != attribute:
+        raise UsageError(f"'{module_name}:{attribute}' names a flow already; leave --flow out", example=_EXAMPLES)
+    _make_importable(Path.cwd())
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise UsageError(f"'{module_name}' is not the name of a module", example=_EXAMPLES)
+    if importlib.util.find_spec(module_name.partition(".")[0]) is None:
+        raise UsageError(f"there is no module '{module_name}' here", example=_EXAMPLES)
+    module = _running_user_code(module_name, lambda: importlib.import_module(module_name))
+    return _choose(_flows_in(module), attribute, module_name)
+
+
+def _make_importable(folder: Path) -> None:
+    """First in line, as for a script Python runs itself."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _running_user_code(where: str, load: Callable[[], ModuleType]) -> ModuleType:
+    try:
+        return load()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{where} cannot be imported: {_described(error)}", example=_EXAMPLES) from error
+
+
+def _described(error: BaseException) -> str:
+    """One line with the place in the user's code."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error}"  # it has its own place in its text
+    text = "".join(traceback.format_exception_only(error)).strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__ and not frame.filename.startswith("<frozen")]
+    return f"{text} ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else text
+
+
+# --- Choosing --------------------------------------------------------------------------------------------------------
+
+
+def _flows_in(module: ModuleType) -> dict[str, Flow | FlowModel]:
+    """The flows of a module by the name of their variable; one with two names counts once, by the first."""
+    found: dict[str, Flow | FlowModel] = {}
+    seen: set[int] = set()
+    for variable, value in vars(module).items():
+        if isinstance(value, Flow | FlowModel) and id(value) not in seen:
+            seen.add(id(value))
+            found[variable] = value
+    return found
+
+
+def _choose(flows: Mapping[str, Flow | FlowModel], name: str | None, where: str) -> Flow | FlowModel:
+    """Names of variables go before names of flows: they are unique."""
+    if not flows:
+        raise UsageError(
+            f"{where} has no flow: no variable of the module is a pyoco Flow", example="flow = Flow() >> task"
+        )
+    if name is None:
+        if len(flows) == 1:
+            return next(iter(flows.values()))
+        raise UsageError(f"{where} has several flows: {_listed(flows)}; choose one", example=_with_flow(flows))
+    if name in flows:
+        return flows[name]
+    named = [flow for flow in flows.values() if flow.name == name]
+    if len(named) == 1:
+        return named[0]
+    problem = "several flows named" if named else "no flow"
+    raise UsageError(f"{where} has {problem} '{name}', it has: {_listed(flows)}", example=_with_flow(flows))
+
+
+def _listed(flows: Mapping[str, Flow | FlowModel]) -> str:
+    return ", ".join(
+        variable if variable == flow.name else f"{variable} ('{flow.name}')" for variable, flow in flows.items()
+    )
+
+
+def _with_flow(flows: Mapping[str, Flow | FlowModel]) -> str:
+    return f"pyoco-client run flow.py --flow {next(iter(flows))}"

@@ -1,0 +1,74 @@
+"""``pyoco-client run``: load a flow, run it in this process, show it, and say by the exit code how it ended."""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyoco_server.cli.json_view import JsonView, reserved_stdout
+from pyoco_server.cli.live_view import LiveView
+from pyoco_server.cli.load_flow import load_flow
+from pyoco_server.cli.local_run import LocalRun
+from pyoco_server.cli.params import read_params
+from pyoco_server.cli.plain_view import PlainView
+from pyoco_server.cli.terminal_lines import TerminalLines
+from pyoco_server.cli.view import View
+from pyoco_server.engine import Engine
+
+_DESCRIPTION = """\
+Run a flow in this process. FILE is a .py file with a pyoco Flow, or a flow.yaml; tasks beside it can be imported.
+
+Ctrl-C asks the tasks to stop; a second Ctrl-C ends the run at once.
+Exit codes: 0 completed, 1 failed or not understood, 130 stopped by Ctrl-C."""
+_EXAMPLE = "pyoco-client run flow.py --param name=Ada"
+
+
+def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the arguments."""
+    parser = subcommands.add_parser(
+        "run",
+        help="run a flow in this process",
+        description=_DESCRIPTION,
+        epilog=f"example: {_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("target", metavar="FILE|MODULE:FLOW", help="where the flow is")
+    parser.add_argument("--flow", metavar="NAME", help="which flow, if the file has several")
+    parser.add_argument("--param", metavar="K=V", action="append", default=[], help="a parameter: JSON, else text")
+    parser.add_argument("--params", metavar="JSON", help="parameters as a JSON object")
+    parser.add_argument("--params-file", metavar="FILE", help="a file with parameters as a JSON object")
+    parser.add_argument("--grace-sec", metavar="N", type=_seconds, default=10.0, help="time to stop after Ctrl-C (10)")
+    looks = parser.add_mutually_exclusive_group()
+    looks.add_argument("--json", action="store_true", help="write one event per line as JSON, and nothing else")
+    looks.add_argument("--plain", action="store_true", help="write one line per event, even to a terminal")
+    parser.set_defaults(run=run, example=_EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the flow and return the exit code; UsageError or FlowError if there is nothing to run."""
+    params = read_params(arguments.param, arguments.params, arguments.params_file)
+    # The view comes first: with --json, not even what the user's module prints while it loads belongs on stdout.
+    with _view(as_json=arguments.json, plain=arguments.plain) as view:
+        flow = load_flow(arguments.target, arguments.flow)
+        engine = Engine(cancel_grace_sec=arguments.grace_sec)
+        return LocalRun(engine, view, TerminalLines.of_stdin()).go(flow, params)
+
+
+@contextmanager
+def _view(*, as_json: bool, plain: bool) -> Iterator[View]:
+    if as_json:
+        with reserved_stdout() as stdout:
+            yield JsonView(stdout)
+    elif plain or not sys.stdout.isatty():
+        yield PlainView()
+    else:
+        yield LiveView()
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
