@@ -9,6 +9,7 @@ from pyoco_server.core import (
     ActorKind,
     DecodeError,
     Event,
+    add_node,
     cancel_node,
     confirm_stopped,
     decode_event,
@@ -249,3 +250,44 @@ def test_folding_many_events_is_folding_them_one_by_one() -> None:
     assert fold(iter(run.log)) == state
     canceled = fold([*run.log, event("EXECUTION_CANCELED"), event("NODE_CREATED", nodeId="late", nodeType="Task")])
     assert all(node.is_terminal for node in canceled.nodes.values())
+
+
+# --- Nodes added on the way ------------------------------------------------------------------------------------------
+
+
+def test_a_node_can_be_added_while_the_execution_runs() -> None:
+    run = Run(chain("a"))
+    made = add_node(
+        run.state, "extra", "Task", now=T0, new_id=run.new_id, retries=1, described={"task": "x"}, correlation_id="c4"
+    )
+    check_causes(made)
+    created, ready = made
+    assert payload(created) == {
+        "nodeId": "extra",
+        "nodeType": "Task",
+        "meta": {"node": {"task": "x"}, "inputs": 0, "retries": 1},
+    }
+    assert (ready.type, ready.correlation_id) == ("NODE_READY", "c4")
+    run.commit(made)
+    assert run.state.nodes["extra"].retries == 1
+    assert orchestrate(run.graph, run.state, now=T0, new_id=run.new_id) == []
+
+
+def test_an_added_node_keeps_the_execution_from_completing() -> None:
+    run = Run(chain("a"))
+    run.commit(add_node(run.state, "extra", "Task", now=T0, new_id=run.new_id))
+    run.succeed("a")
+    assert not run.state.is_terminal
+    run.succeed("extra")
+    assert run.state.status == "COMPLETED"
+
+
+def test_nothing_is_added_twice_or_to_what_has_ended_or_is_to_end() -> None:
+    run = Run(chain("a"))
+    assert add_node(run.state, "a", "Task", now=T0, new_id=run.new_id) == []
+    run.start("a")
+    run.do("CancelExecution")
+    assert add_node(run.state, "extra", "Task", now=T0, new_id=run.new_id) == []
+    ended = Run(chain("a"))
+    ended.fail("a")
+    assert add_node(ended.state, "extra", "Task", now=T0, new_id=run.new_id) == []
