@@ -64,7 +64,7 @@ def test_a_second_ctrl_c_ends_a_stuck_run_at_once(tmp_path: Path, first: int, fl
         run.send(signal.SIGINT)
         code, rest = run.rest()
     assert code == 130
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 10  # long before the grace is over
     assert "Stopped at once." in rest
     assert "Traceback" not in rest
 

@@ -24,7 +24,7 @@ def test_a_busy_loop_is_killed_and_gone_when_the_cancel_is_heard_of() -> None:
         slots, pids = ProcessSlots(1), list[int]()
         task = asyncio.create_task(slots.run(jobs.tell_pid_and_spin, on_message=pids.append))
         await wait_until(lambda: pids)
-        assert await cancel(task) < 0.4
+        assert await cancel(task) < 3
         assert is_gone(pids[0])
         assert slots.pids == frozenset()
         assert await slots.run(jobs.add, (1, 1)) == 2
