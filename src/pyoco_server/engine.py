@@ -5,10 +5,12 @@ event loop of its own; the plain methods may be called from any thread, their ``
 """
 
 import asyncio
+import concurrent.futures
+import logging
 import random
 import threading
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -20,6 +22,7 @@ from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.workshop import LocalWorkshop
 from pyoco_server.app.execution import Listener
 from pyoco_server.app.ports import Clock, EventLog, Workshop
+from pyoco_server.app.results import results_of
 from pyoco_server.app.run import Run, RunServices
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
 from pyoco_server.errors import PyocoServerError
@@ -28,12 +31,17 @@ from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 REMEMBERED_ENDS = 1_000
 _USER = Actor(ActorKind.USER)
 
 
 class UnknownRunError(PyocoServerError, KeyError):
     """There is no such run here."""
+
+
+class EngineClosedError(PyocoServerError, RuntimeError):
+    """The engine takes no more work, or cannot take it from where it was asked."""
 
 
 class RunResult(NamedTuple):
@@ -47,6 +55,18 @@ class RunResult(NamedTuple):
     def status(self) -> str:
         """COMPLETED, FAILED or CANCELED."""
         return self.state.status.value
+
+
+def _guarded(listener: Listener) -> Listener:
+    """A listener whose errors are its own affair."""
+
+    def listen(events: Sequence[Event], state: ExecutionState) -> None:
+        try:
+            listener(events, state)
+        except Exception:  # noqa: BLE001 whatever it is, the run goes on
+            _log.exception("a listener failed", extra={"action": "listener_failed", "run_id": state.execution_id})
+
+    return listen
 
 
 def _authored(flow: Flow | FlowModel) -> tuple[FlowModel, Mapping[str, Function]]:
@@ -85,6 +105,8 @@ class Engine:
             grace_sec=cancel_grace_sec,
             chance=random.Random(seed),  # noqa: S311 pauses, not secrets
         )
+        self._close_lock = threading.Lock()
+        self._closing = False
         self._runs: dict[str, Run] = {}
         self._ends: dict[str, asyncio.Task[RunResult]] = {}
 
@@ -96,12 +118,14 @@ class Engine:
 
     def close(self) -> None:
         """Stop driving; runs that have not ended stay as their logs have them."""
-        if self._loop.is_closed():
-            return
-        self._await(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        with self._close_lock:
+            if self._loop.is_closed():
+                return
+            self._closing = True
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     # --- From any thread ---------------------------------------------------------------------------------------------
 
@@ -177,7 +201,7 @@ class Engine:
         model, functions = _authored(flow)
         run = Run(run_id, model, functions, self._services)
         if listener is not None:
-            run.subscribe(listener)
+            run.subscribe(_guarded(listener))
         await run.create(params, _USER)
         self._go_on(run)
         return run_id
@@ -186,6 +210,8 @@ class Engine:
         events, _ = await self._log.read(run_id)
         if not events:
             raise UnknownRunError(run_id)
+        if run_id in self._runs:  # it is in good hands already
+            return run_id
         model, functions = _authored(flow)
         self._go_on(Run(run_id, model, functions, self._services))
         return run_id
@@ -206,13 +232,16 @@ class Engine:
             state = await run.go_on()
             return RunResult(run.run_id, state, run.results)
         finally:
-            del self._runs[run.run_id]
+            self._runs.pop(run.run_id, None)
 
     async def _wait(self, run_id: str) -> RunResult:
         end = self._ends.get(run_id)
-        if end is None:
+        if end is not None:
+            return await asyncio.shield(end)
+        events, _ = await self._log.read(run_id)
+        if not events or not (state := fold(events)).is_terminal:
             raise UnknownRunError(run_id)
-        return await asyncio.shield(end)
+        return RunResult(run_id, state, results_of(events))
 
     async def _stop(self) -> None:
         going = [end for end in self._ends.values() if not end.done()]
@@ -220,6 +249,11 @@ class Engine:
             end.cancel()
         await asyncio.gather(*going, return_exceptions=True)
         await self._workshop.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:  # callers that still wait for something must not wait for ever
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1.0)
 
     async def _cancel(self, run_id: str, reason: str | None) -> bool:
         run = self._runs.get(run_id)
@@ -232,7 +266,16 @@ class Engine:
         return found
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise EngineClosedError("a listener cannot wait for the engine that calls it: use another thread")
+        return self._submit(work).result()
 
     async def _here(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        if self._closing:
+            work.close()
+            raise EngineClosedError("the engine is closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)

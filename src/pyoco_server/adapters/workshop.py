@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from pyoco_server.adapters.isolation.errors import fit_to_raise
 from pyoco_server.adapters.isolation.processes import ProcessSlots
 from pyoco_server.adapters.isolation.remote_context import Portable
 from pyoco_server.adapters.isolation.task_reference import sendable
@@ -35,7 +36,10 @@ class LocalWorkshop:
         if isolation is Isolation.PROCESS:
             return await self._call_in_process(function, kwargs)
         if inspect.iscoroutinefunction(function):
-            return await function(**kwargs)
+            try:
+                return await function(**kwargs)
+            except (SystemExit, KeyboardInterrupt) as error:  # would end the loop, and all runs with it
+                raise fit_to_raise(error) from error
         return await self._threads.run(functools.partial(function, **kwargs))
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from pyoco_server.app.context import TaskContext
 from pyoco_server.app.outputs import writable
 from pyoco_server.app.ports import Workshop
 from pyoco_server.core.wire import JsonObject
-from pyoco_server.flows.model import TaskSpec
+from pyoco_server.flows.model import Isolation, TaskSpec
 
 Function = Callable[..., Any]
 
@@ -55,10 +55,10 @@ class Attempt:
         """Call the function; cancelling this coroutine abandons or kills the call, and raises as usual."""
         try:
             return Succeeded(await self._within_time())
-        except asyncio.CancelledError:
-            if not self._asked or self._is_cancelling_me():
+        except asyncio.CancelledError as error:
+            if self._is_cancelling_me():
                 raise
-            return Stopped()
+            return Stopped() if self._asked else Failed(describe(error))
         except TimeoutError as error:
             if self._call is not None and self._call.cancelled():
                 message = f"task '{self._task.name}' exceeded its timeout of {self._task.timeout_sec} s"
@@ -71,8 +71,8 @@ class Attempt:
         """Let the function see that it should end; a coroutine is cancelled, which it may still clean up after."""
         self._asked = True
         self._context.ask_to_stop()
-        if inspect.iscoroutinefunction(self._function):
-            self.make_stop()
+        if inspect.iscoroutinefunction(self._function) or self._task.isolation is Isolation.PROCESS:
+            self.make_stop()  # a process is told, given a moment, and killed
 
     def make_stop(self) -> None:
         """Give up on the call, whatever it is doing."""

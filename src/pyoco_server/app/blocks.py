@@ -41,7 +41,7 @@ async def _body(work: Work, node_id: str, steps: Steps, place: Place) -> None:
 
 
 async def _switch(work: Work, node_id: str, block: Switch, place: Place) -> None:
-    value = _evaluate(work, block.on, place)
+    value = await work.decide_once(node_id, "on", lambda: _evaluate(work, block.on, place))
     for case in block.cases:
         if case.value == value:
             await _body(work, node_id, case.body, place)
@@ -52,7 +52,11 @@ async def _switch(work: Work, node_id: str, block: Switch, place: Place) -> None
 
 
 async def _repeat(work: Work, node_id: str, block: Repeat, place: Place) -> None:
-    count = block.count if isinstance(block.count, int) else _evaluate(work, block.count, place)
+    source = block.count
+    if isinstance(source, int):
+        count: Any = source
+    else:
+        count = await work.decide_once(node_id, "count", lambda: _evaluate(work, source, place))
     if not isinstance(count, int):
         raise TypeError("Repeat count must evaluate to an integer.")
     if count < 0:
@@ -63,7 +67,7 @@ async def _repeat(work: Work, node_id: str, block: Repeat, place: Place) -> None
 
 
 async def _for_each(work: Work, node_id: str, block: ForEach, place: Place) -> None:
-    items = _evaluate(work, block.over, place)
+    items = await work.decide_once(node_id, "over", lambda: _evaluate(work, block.over, place))
     if not isinstance(items, list | tuple):
         raise TypeError("ForEach source must evaluate to a list or tuple.")
     waiting = iter(enumerate(items))
@@ -96,10 +100,15 @@ async def _until(work: Work, node_id: str, block: Until, place: Place) -> None:
         frame = {"name": "until", "type": "until", "index": index, "iteration": index + 1, "count": limit}
         inside = place.inside({**frame, "condition": held})
         await _body(work, f"{node_id}[{index}]", block.body, inside)
-        held = bool(_evaluate(work, block.condition, inside))
+        held = await _holds(work, node_id, index, block.condition, inside)
         if held:
             return
     raise UntilMaxIterationsExceeded(block.condition, limit)
+
+
+async def _holds(work: Work, node_id: str, index: int, condition: str, place: Place) -> bool:
+    decided = await work.decide_once(node_id, f"round {index}", lambda: bool(_evaluate(work, condition, place)))
+    return bool(decided)
 
 
 def _evaluate(work: Work, source: str, place: Place) -> Any:  # noqa: ANN401 an expression has any value

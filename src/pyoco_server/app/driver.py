@@ -92,7 +92,7 @@ class Driver:
         self.execution = execution
         self._grace_sec = grace_sec
         self._work: NodeWork | None = None
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Future[None]] = {}
         self._grace: asyncio.Task[None] | None = None
         self._busy = 0
@@ -112,8 +112,8 @@ class Driver:
             await work.prepare()
             for node in sorted(self.state.live_nodes(), key=lambda live: live.node_id):
                 self._revive(node)
-            if self.state.is_cancel_requested:
-                self._begin_grace()
+                if self.state.is_cancel_requested and node.is_at_work:
+                    self._interrupt(node.node_id)  # whoever was at work on it is not here any more
             self._check_rest()
             await self._at_rest.wait()
         finally:
@@ -189,7 +189,7 @@ class Driver:
     def _revive(self, node: NodeState) -> None:
         """Take up a node another process left where it is; a node this one is busy with is left alone."""
         work = self._the_work()
-        if node.node_id in self._running or self.state.is_cancel_requested:
+        if (node.node_id, "run") in self._running or self.state.is_cancel_requested:
             return
         if node.is_at_work and node.resumption is not None:
             self._spawn(node.node_id, work.wake(node.node_id, node.resumption))
@@ -200,13 +200,15 @@ class Driver:
 
     def _interrupt(self, node_id: str) -> None:
         work = self._the_work()
-        if not work.ask_to_stop(node_id) and work.knows(node_id):
-            self._spawn(f"{node_id} (stopping)", work.confirm_stopped(node_id))
+        if not work.ask_to_stop(node_id):
+            self._spawn(node_id, work.confirm_stopped(node_id), kind="stop")
         self._begin_grace()
 
     def _begin_grace(self) -> None:
         if self._grace is None:
+            self._busy += 1  # a cancel comes to an end by itself: nobody has to be waited for
             self._grace = asyncio.create_task(self._end_of_grace(), name=f"{self.execution.execution_id} grace")
+            self._grace.add_done_callback(lambda done: self._finished(("", "grace"), done))
 
     async def _end_of_grace(self) -> None:
         """Those who were asked to stop have had their time: the run ends cancelled, with or without them."""
@@ -234,19 +236,18 @@ class Driver:
 
     # --- Tasks of this process ---------------------------------------------------------------------------------------
 
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        node_id = name.removesuffix(" (stopping)")
+    def _spawn(self, node_id: str, work: Coroutine[Any, Any, None], *, kind: str = "run") -> None:
         if not self._the_work().knows(node_id) or self._at_rest.is_set():
             work.close()
             return
         self._busy += 1
-        task = asyncio.create_task(work, name=f"{self.execution.execution_id}/{name}")
-        self._running[name] = task
-        task.add_done_callback(lambda done: self._finished(name, done))
+        task = asyncio.create_task(work, name=f"{self.execution.execution_id}/{node_id} {kind}")
+        self._running[node_id, kind] = task
+        task.add_done_callback(lambda done: self._finished((node_id, kind), done))
 
-    def _finished(self, name: str, task: asyncio.Task[None]) -> None:
-        if self._running.get(name) is task:
-            del self._running[name]
+    def _finished(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        if self._running.get(key) is task:
+            del self._running[key]
         self._busy -= 1
         if not task.cancelled() and task.exception() is not None:
             self._crash = task.exception()

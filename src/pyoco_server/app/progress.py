@@ -6,6 +6,9 @@ only the newest of those that come in is kept, so a busy loop cannot flood the l
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pyoco_server.app.outputs import writable
 
 Report = tuple[float | None, str | None]
 Write = Callable[[str, float | None, str | None], Awaitable[None]]
@@ -23,10 +26,12 @@ class ProgressDesk:
         """What a task calls; may be called from any thread. A percentage outside 0 to 100 is an error at once."""
         loop = asyncio.get_running_loop()
 
-        def report(percent: float | None, message: str | None) -> None:
+        def report(percent: Any, message: Any) -> None:  # noqa: ANN401 users pass what they like; it is checked here
+            if not isinstance(percent, int | float | None) or not isinstance(message, str | None):
+                raise TypeError("progress takes a number and a text")
             if percent is not None and not 0 <= percent <= 100:
                 raise ValueError(f"progress must be between 0 and 100, not {percent}")
-            loop.call_soon_threadsafe(self._take, node_id, (percent, message))
+            loop.call_soon_threadsafe(self._take, node_id, (percent, None if message is None else writable(message)))
 
         return report
 

@@ -5,14 +5,15 @@ saw. Values the log could not hold come from memory while the process that made 
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.context import RunScope
 from pyoco_server.app.outputs import from_output, is_complete
-from pyoco_server.core import Event, EventType, ExecutionState
-from pyoco_server.core.payloads import NodeCreated, NodePayload, NodeSucceeded
+from pyoco_server.core import Event, EventType, ExecutionState, initial_state
+from pyoco_server.core.payloads import NodeCreated, NodePayload, NodeProgressReported, NodeSucceeded
 
 _TASK_STATES: Final = {
     EventType.NODE_STARTED: TaskState.RUNNING,
@@ -31,6 +32,8 @@ class ResultKeeper:
         self._scope = scope
         self._task_of: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._in_hand: dict[str, Any] = {}
+        self.decisions: dict[tuple[str, str], Any] = {}
+        """What blocks decided, by node and key."""
 
     def hand_over(self, node_id: str, value: Any) -> None:  # noqa: ANN401 whatever a task returned
         """Have a value ready for the moment its node is recorded as succeeded."""
@@ -48,6 +51,8 @@ class ResultKeeper:
                         self._scope.note(described["task"], TaskState.PENDING)
                 case NodeSucceeded(node_id=node_id, output=output) if node_id in self._task_of:
                     self._succeeded(node_id, output)
+                case NodeProgressReported(node_id=node_id, metrics={"decision": {"key": key, "value": value}}):
+                    self.decisions[node_id, key] = value
                 case _:  # nothing else has a result
                     pass
 
@@ -68,3 +73,10 @@ class ResultKeeper:
         """Store a value under its task's name and wherever the task's outputs say."""
         task, outputs = self._task_of[node_id]
         self._scope.keep(task, outputs, value)
+
+
+def results_of(events: Sequence[Event]) -> dict[str, Any]:
+    """The results a log holds, by task; those it could not hold are missing."""
+    scope = RunScope("", "", {}, Path())
+    ResultKeeper(scope).listen(events, initial_state(events[0].execution_id))
+    return scope.results

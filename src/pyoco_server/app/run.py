@@ -105,9 +105,10 @@ class Run:
         return self.state.is_cancel_requested
 
     async def resume(self, node_id: str, value: Any, actor: Actor, *, key: str | None = None) -> None:  # noqa: ANN401
-        """Let a waiting node go on with ``value``; CommandRejected if it does not wait."""
+        """Let a waiting node go on with ``value``, which must be JSON; CommandRejected if it does not wait."""
+        brought = parse_object({"input": value})
         await self._execution.do(
-            ResumeNode(execution_id=self.run_id, actor=actor, node_id=node_id, resume_key=key, extra={"input": value})
+            ResumeNode(execution_id=self.run_id, actor=actor, node_id=node_id, resume_key=key, extra=brought)
         )
 
     async def _replay(self) -> tuple[RunScope, ResultKeeper, Sequence[Event]]:

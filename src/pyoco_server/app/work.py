@@ -156,6 +156,21 @@ class Work:
         if node.status != "SUCCEEDED":
             raise ChildFailedError(node)
 
+    async def decide_once(self, node_id: str, key: str, evaluate: Callable[[], Any]) -> Any:  # noqa: ANN401 any value
+        """What a block decided about ``key``: as the log has it, or decided now and put on record.
+
+        Results change while a block runs; whoever runs its code again must come to the same decisions.
+        """
+        if (node_id, key) not in self._keeper.decisions:
+            value = evaluate()
+            output = to_output(value)
+            if VALUE not in output:
+                return value
+            attempt = self._execution.state.nodes[node_id].attempt
+            await self._tell(ReportNodeProgress, node_id, attempt=attempt, metrics={"decision": {"key": key, **output}})
+            return value
+        return self._keeper.decisions[node_id, key]
+
     def _added(self, state: ExecutionState, node_id: str, step: Step) -> list[Event]:
         when: dict[str, Any] = {"now": self._execution.clock.now(), "new_id": self._execution.new_id}
         if not isinstance(step, TaskStep):
@@ -166,13 +181,14 @@ class Work:
     # --- Nodes -------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, node_id: str, task: TaskSpec) -> None:
+        number = self._execution.state.nodes[node_id].attempt
         attempt = self._begin(node_id, task)
         try:
             outcome = await attempt.run()
         finally:
             del self._attempts[node_id]
         await self._progress.drained(node_id)
-        await self._report(node_id, outcome)
+        await self._report(node_id, number, outcome)
 
     def _begin(self, node_id: str, task: TaskSpec) -> Attempt:
         context = self.scope.context(self._places.get(node_id, Place()))
@@ -181,13 +197,13 @@ class Work:
         self._attempts[node_id] = attempt
         return attempt
 
-    async def _report(self, node_id: str, outcome: Outcome) -> None:
+    async def _report(self, node_id: str, attempt: int, outcome: Outcome) -> None:
         match outcome:
             case Succeeded(value):
                 self._keeper.hand_over(node_id, value)
-                await self._tell(SucceedNode, node_id, output=to_output(value))
+                await self._tell(SucceedNode, node_id, attempt=attempt, output=to_output(value))
             case Failed(error):
-                await self._tell(FailNode, node_id, error=error)
+                await self._tell(FailNode, node_id, attempt=attempt, error=error)
             case Stopped():  # last of a closed set
                 await self.confirm_stopped(node_id)
 
@@ -216,6 +232,7 @@ class Work:
 
     async def _recover(self, node_id: str) -> None:
         step = self._steps[node_id]
+        self._keeper.lost.remove(node_id)
         if isinstance(step, TaskStep):
             outcome = await self._begin(node_id, step.task).run()
             if isinstance(outcome, Succeeded):

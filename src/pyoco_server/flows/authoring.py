@@ -6,10 +6,13 @@ from typing import Any, Final
 from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
+from pyoco_server.core import DecodeError
+from pyoco_server.core.wire import parse_object
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.model import Backoff, Isolation, WaitSpec
 
 _NOTHING: Final = object()
+LONGEST_WAIT_SEC: Final = 10 * 366 * 24 * 3600
 
 
 def wait(
@@ -27,10 +30,14 @@ def wait(
     """
     if not name.isidentifier():
         raise FlowError(f"wait({name!r}): the name must be an identifier, such as 'approval'")
-    if deadline_sec is not None and deadline_sec <= 0:
-        raise FlowError(f"wait({name!r}): deadline_sec must be more than 0")
+    if deadline_sec is not None and not 0 < deadline_sec <= LONGEST_WAIT_SEC:
+        raise FlowError(f"wait({name!r}): deadline_sec must be more than 0 and at most {LONGEST_WAIT_SEC}")
     if default is not _NOTHING and deadline_sec is None:
         raise FlowError(f"wait({name!r}): a default needs a deadline_sec to be taken at")
+    try:
+        parse_object({"prompt": prompt, "default": None if default is _NOTHING else default})
+    except DecodeError as error:
+        raise FlowError(f"wait({name!r}): prompt and default must be JSON: {error}") from error
     waiting = Task(func=_never_called, name=name)
     waiting.wait = WaitSpec(
         key=key or name,
