@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import decimal
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -571,7 +572,12 @@ def all_isolated_failures() -> Built:
 
 @case
 def stop_after_an_isolated_failure() -> Built:
-    a, b, c = failing("a", fail_policy="isolate"), returning("b", 1), failing("c")
+    def once_a_failed(ctx: Any) -> int:
+        while ctx.run_context.tasks["a"].value != "FAILED":
+            time.sleep(0.001)
+        return 1
+
+    a, b, c = failing("a", fail_policy="isolate"), step(once_a_failed, "b"), failing("c")
     after(c, b)
     return Built(network(a, b, c))
 
