@@ -1,5 +1,7 @@
 """The small print: causes, correlations, reasons and fields that other tests pass over."""
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,8 +9,10 @@ import pytest
 from pyoco_server.core import (
     Actor,
     ActorKind,
+    CommandType,
     DecodeError,
     Event,
+    NodeStatus,
     add_node,
     cancel_node,
     confirm_stopped,
@@ -16,11 +20,14 @@ from pyoco_server.core import (
     fold,
     graph_from_dict,
     graph_to_dict,
+    handle,
     orchestrate,
     state_to_dict,
 )
 from pyoco_server.core.graph import Graph
-from tests.build import T0, Ids, Run, chain, diamond, event, graph, payload, state_of
+from pyoco_server.core.transitions import NODE_GUARDS
+from tests.build import T0, Ids, Run, chain, command, diamond, event, graph, payload, state_of
+from tests.core.states import with_node
 from tests.invariants import check_causes
 
 ENGINE = Actor(ActorKind.SYSTEM, "engine")
@@ -291,3 +298,26 @@ def test_nothing_is_added_twice_or_to_what_has_ended_or_is_to_end() -> None:
     ended = Run(chain("a"))
     ended.fail("a")
     assert add_node(ended.state, "extra", "Task", now=T0, new_id=run.new_id) == []
+
+
+NODE_COMMANDS = [
+    ("MarkNodeReady", NodeStatus.IDLE),
+    ("StartNode", NodeStatus.READY),
+    ("ReportNodeProgress", NodeStatus.RUNNING),
+    ("PutNodeWaiting", NodeStatus.RUNNING),
+    ("RequestResumeNode", NodeStatus.WAITING),
+    ("ResumeNode", NodeStatus.WAITING),
+    ("SucceedNode", NodeStatus.RUNNING),
+    ("FailNode", NodeStatus.RUNNING),
+]
+
+
+@pytest.mark.parametrize(("name", "status"), NODE_COMMANDS, ids=[row[0] for row in NODE_COMMANDS])
+def test_a_command_is_recorded_by_the_event_its_guard_names(name: str, status: NodeStatus) -> None:
+    made = handle(state_of(*with_node(status)), command(name, "a"), now=T0, new_id=Ids())
+    assert made[-1].type is NODE_GUARDS[CommandType(name)].emits
+
+
+def test_the_walk_through_a_graph_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "walk_a_graph.py"), run_name="__main__")
+    assert "final state: COMPLETED at version 40" in capsys.readouterr().out

@@ -13,7 +13,13 @@ from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco
 from pyoco_server.app.context import RunScope
 from pyoco_server.app.outputs import from_output, is_complete
 from pyoco_server.core import Event, EventType, ExecutionState, initial_state
-from pyoco_server.core.payloads import NodeCreated, NodePayload, NodeProgressReported, NodeSucceeded
+from pyoco_server.core.payloads import (
+    ExecutionCancelRequested,
+    NodeCreated,
+    NodePayload,
+    NodeProgressReported,
+    NodeSucceeded,
+)
 
 _TASK_STATES: Final = {
     EventType.NODE_STARTED: TaskState.RUNNING,
@@ -53,6 +59,8 @@ class ResultKeeper:
                     self._succeeded(node_id, output)
                 case NodeProgressReported(node_id=node_id, metrics={"decision": {"key": key, "value": value}}):
                     self.decisions[node_id, key] = value
+                case ExecutionCancelRequested():
+                    self._scope.mark_cancelling()
                 case _:  # nothing else has a result
                     pass
 
