@@ -8,7 +8,7 @@ MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check unit flows properties format bench docs mutants clean
+.PHONY: help setup demo test check unit flows platform properties format bench docs mutants clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
@@ -16,6 +16,7 @@ help:
 	@echo "make check       static checks only"
 	@echo "make unit        the quick tests, with coverage"
 	@echo "make flows       the engine, flow.yaml and isolation, with real threads and processes"
+	@echo "make platform    NATS, settings, logs and workers, with real servers and processes"
 	@echo "make properties  the long ones: random and exhaustive exploration"
 	@echo "make bench       benchmarks"
 	@echo "make mutants     mutation testing of the core"
@@ -33,7 +34,7 @@ setup: $(READY)
 demo: $(READY)
 	@$(BIN)/pyoco-client run examples/demo.py
 
-test: check unit flows properties
+test: check unit flows platform properties
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -43,6 +44,8 @@ check: $(READY)
 	$(BIN)/deptry src
 	$(BIN)/python -m tools.state_diagrams --check
 	$(BIN)/python -m tools.spec_coverage --check
+	$(BIN)/python -m tools.settings_doc --check
+	$(BIN)/python -m tools.errors_doc --check
 
 unit: $(READY)
 	$(BIN)/coverage run -m pytest tests/core
@@ -50,6 +53,9 @@ unit: $(READY)
 
 flows: $(READY)
 	$(BIN)/python -m pytest tests/flows tests/isolation tests/engine $(wildcard tests/cli tests/testing_kit examples)
+
+platform: $(READY)
+	$(BIN)/python -m pytest tests/foundation tests/nats_server tests/adapters tests/worker
 
 properties: $(READY)
 	$(BIN)/python -m pytest tests/properties
@@ -65,6 +71,8 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python -m tools.state_diagrams
 	$(BIN)/python -m tools.spec_coverage
+	$(BIN)/python -m tools.settings_doc
+	$(BIN)/python -m tools.errors_doc
 
 mutants: $(MUTANTS_READY)
 	PATH="$(CURDIR)/$(MUTANTS_VENV)/bin:$$PATH" $(MUTANTS_VENV)/bin/python -m tools.mutants

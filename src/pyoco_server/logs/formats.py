@@ -1,0 +1,130 @@
+"""How a log record becomes text: JSON lines for programs, plain lines for people."""
+
+import json
+import logging
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final
+
+from typing_extensions import override
+
+from pyoco_server.logs.context import bound_fields
+from pyoco_server.logs.plain import clean, plain_fields, safe_repr
+
+_NOT_EXTRA: Final = {
+    *logging.makeLogRecord({}).__dict__,
+    "asctime",
+    "color_message",  # uvicorn's copy of its message, with colours
+    "message",
+    "taskName",
+}
+_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in {9, 10}}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, in ASCII, so that neither a newline nor an encoding can break it."""
+
+    def __init__(self, *, service: str, utc: bool, include_traceback: bool) -> None:
+        super().__init__()
+        self._service = service
+        self._utc = utc
+        self._include_traceback = include_traceback
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.fields(record), allow_nan=False)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Everything that is known of a record. A field of the caller's with the name of one of ours gets a ``_``."""
+        ours: dict[str, Any] = {
+            "timestamp": _timestamp(record.created, utc=self._utc),
+            "level": record.levelname,
+            "service": self._service,
+            "logger": record.name,
+            "message": _message(record),
+        }
+        where = {
+            "file": clean(record.pathname),
+            "line": record.lineno,
+            "function": record.funcName,
+            "process": record.process,
+            "thread": record.threadName,
+        }
+        problem = dict(self._exception(record))
+        extra = {key: value for key, value in list(record.__dict__.items()) if key not in _NOT_EXTRA}
+        callers = plain_fields({**bound_fields(), **extra})
+        taken = ours.keys() | where.keys() | problem.keys()
+        for name in [name for name in callers if name in taken]:
+            callers[f"{name}_"] = callers.pop(name)
+        return {**ours, **callers, **where, **problem}
+
+    def _exception(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
+        """What went wrong and where it began; that is told even without the traceback."""
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if error is not None:
+            yield "exception_class", f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+            yield "exception_message", _text_of(error)
+            if place := _raised_at(error.__traceback__):
+                yield "exception_at", place
+            if self._include_traceback:
+                yield "traceback", clean("".join(traceback.format_exception(error)))
+        elif record.exc_text and self._include_traceback:
+            yield "traceback", clean(record.exc_text)
+        if record.stack_info:
+            yield "stack", clean(record.stack_info)
+
+
+class TextFormatter(JsonFormatter):
+    """A line for people; whatever follows on further lines is indented, so that nobody can forge one."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        fields = self.fields(record)
+        head = " ".join(str(fields.pop(name)) for name in ("timestamp", "level", "service", "logger"))
+        message = fields.pop("message")
+        place = f"{fields.pop('file')}:{fields.pop('line')} {fields.pop('function')}"
+        for name in ("process", "thread"):
+            fields.pop(name)
+        below = [fields.pop(name) for name in ("traceback", "stack") if name in fields]
+        pairs = "".join(f" {name}={_short(value)}" for name, value in fields.items())
+        lines = [f"{head}: {message}{pairs} ({place})", *(text.rstrip("\n") for text in below)]
+        return "\n".join(lines).translate(_CONTROL).replace("\n", "\n    ")
+
+
+def _timestamp(seconds: float, *, utc: bool) -> str:
+    moment = datetime.fromtimestamp(seconds, tz=UTC)
+    return (moment if utc else moment.astimezone()).isoformat(timespec="milliseconds")
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message, also of a call whose arguments do not fit it."""
+    try:
+        return clean(record.getMessage())
+    except Exception:  # noqa: BLE001 (formatting runs code of whatever was logged)
+        return f"{safe_repr(record.msg)} % {safe_repr(record.args)}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return clean(str(error))
+    except Exception:  # noqa: BLE001 (an exception's __str__ is somebody's code)
+        return safe_repr(error)
+
+
+def _raised_at(trace: TracebackType | None) -> str | None:
+    """Where an exception was raised: the innermost place its traceback knows."""
+    if trace is None:
+        return None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return f"{clean(code.co_filename)}:{trace.tb_lineno} {code.co_qualname}"
+
+
+def _short(value: object) -> str:
+    """A value in a line of text: bare if it is one word, else as JSON."""
+    if isinstance(value, str) and value and not any(sign.isspace() or sign in "\"'=[]{}" for sign in value):
+        return value
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,69 @@
+"""Any Python value as JSON data: what JSON cannot say is said by ``repr``, nothing is endless, nothing is secret."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyoco_server.logs.redaction import HIDDEN, is_secret, without_secrets
+
+DEEPEST: Final = 8
+MOST_ITEMS: Final = 1000
+LONGEST_REPR: Final = 2000
+LARGEST_INT: Final = 2**256
+"""Python refuses to write integers of thousands of digits, and few readers could take them."""
+
+
+def plain_fields(fields: Mapping[Any, object]) -> dict[str, Any]:
+    """Named values as JSON data; those with a secret's name are hidden."""
+    return _Converter().members(list(fields.items()), 0)
+
+
+def safe_repr(value: object) -> str:
+    """``repr``, shortened, also of an object that has a broken one."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 (whatever somebody's __repr__ does, there is a line to write)
+        return f"<{type(value).__name__} without a repr: {type(error).__name__}>"
+    return clean(text if len(text) <= LONGEST_REPR else f"{text[:LONGEST_REPR]}… ({len(text)} characters)")
+
+
+def clean(text: str) -> str:
+    """A text without secrets that can be encoded: half a surrogate pair, which cannot, is written as an escape."""
+    return without_secrets(text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+class _Converter:
+    """Converts the values of one line; counts their parts, so that shared and circular structures end."""
+
+    def __init__(self) -> None:
+        self._items = 0
+
+    def members(self, items: list[tuple[Any, object]], depth: int) -> dict[str, Any]:
+        named = ((clean(key) if isinstance(key, str) else safe_repr(key), value) for key, value in items)
+        return {name: HIDDEN if is_secret(name) else self.convert(value, depth) for name, value in named}
+
+    def convert(self, value: object, depth: int) -> Any:  # noqa: ANN401 (JSON data)
+        if value is None or value is True or value is False:
+            return value
+        if isinstance(value, str):
+            return clean(str.__str__(value))
+        if isinstance(value, int):
+            number = int.__int__(value)
+            return number if -LARGEST_INT < number < LARGEST_INT else safe_repr(value)
+        if isinstance(value, float):
+            return float.__float__(value) if math.isfinite(value) else safe_repr(value)
+        if isinstance(value, Mapping | list | tuple):
+            return self._container(value, depth + 1)
+        return safe_repr(value)
+
+    def _container(self, value: Mapping[Any, object] | list[Any] | tuple[Any, ...], depth: int) -> Any:  # noqa: ANN401 (JSON data)
+        try:
+            items: list[Any] = [(key, value[key]) for key in value] if isinstance(value, Mapping) else list(value)
+        except Exception:  # noqa: BLE001 (a mapping of somebody's own, or one that is being changed)
+            return safe_repr(value)
+        self._items += len(items)
+        if depth > DEEPEST or self._items > MOST_ITEMS:
+            return f"<{type(value).__name__} of {len(items)}>"
+        if isinstance(value, Mapping):
+            return self.members(items, depth)
+        return [self.convert(item, depth) for item in items]

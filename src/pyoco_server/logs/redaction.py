@@ -1,0 +1,43 @@
+"""What must never be in a log."""
+
+import re
+from typing import Final
+
+HIDDEN: Final = "***"
+
+SECRET_NAMES: Final = (
+    "api_key",
+    "authorization",
+    "cookie",
+    "credentials",
+    "creds",
+    "nkey_seed",
+    "passwd",
+    "password",
+    "pepper",
+    "private_key",
+    "secret",
+    "token",
+)
+"""A field whose name ends with one of these is hidden: ``X-API-Key`` and ``nats_token``, but not ``api_key_id``."""
+
+_LOGIN: Final = re.compile(r"(?<=://)[^/\s@]+@")
+_ASSIGNED: Final = re.compile(
+    rf"""((?:{"|".join(name.replace("_", "[-_]?") for name in SECRET_NAMES)})["']?\s*[=:]\s*["']?)"""
+    r"""(?:(?:bearer|basic)\s+)?[^\s"',;&]+""",
+    re.IGNORECASE,
+)
+
+
+def is_secret(name: str) -> bool:
+    """Does a field of this name hold something nobody may read?"""
+    return name.lower().replace("-", "_").endswith(SECRET_NAMES)
+
+
+def without_secrets(text: str) -> str:
+    """A text without the logins in its addresses and without what it assigns to a secret's name (``token=…``)."""
+    if "://" in text:
+        text = _LOGIN.sub(f"{HIDDEN}@", text)
+    if "=" in text or ":" in text:  # most texts have neither, and are spared the search
+        text = _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text)
+    return text

@@ -1,0 +1,53 @@
+"""Which of our two languages a reader wants."""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+_QUALITY: Final = re.compile(r"q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE | re.ASCII)
+_RANGE: Final = re.compile(r"\*|[a-z]{1,8}(?:-[a-z0-9]{1,8})*", re.IGNORECASE | re.ASCII)
+
+
+class Language(StrEnum):
+    """A language the catalogue is written in."""
+
+    JA = "ja"
+    EN = "en"
+
+
+_OURS: Final = frozenset(language.value for language in Language)
+
+
+def negotiate(accept_language: str | None, *, default: Language = Language.JA) -> Language:
+    """The best of our languages for an ``Accept-Language`` header (RFC 9110 §12.5.4).
+
+    The highest quality wins; of equals, the one named first. Regions do not matter: ``en-GB`` is served in ``en``.
+    What cannot be understood is skipped. The default answers whoever names none of our languages, or says ``*``; it is
+    Japanese because those are the texts the specification fixes: a client that asks for nothing gets the contract.
+    """
+    wanted: dict[Language, float] = {}
+    anything = 0.0
+    for tag, quality in _ranges(accept_language or ""):
+        if tag == "*":
+            anything = max(anything, quality)
+        elif tag in _OURS:
+            language = Language(tag)
+            wanted[language] = max(wanted.get(language, 0.0), quality)
+    if anything:
+        unnamed = [default, *Language]
+        wanted |= {language: anything for language in unnamed if language not in wanted}
+    best = max(wanted.values(), default=0.0)
+    return next((language for language, quality in wanted.items() if quality == best and quality > 0), default)
+
+
+def _ranges(header: str) -> Iterator[tuple[str, float]]:
+    """The primary tags named in the header with their qualities, in its order."""
+    for part in header.split(","):
+        tag, *parameters = (piece.strip() for piece in part.split(";"))
+        if not _RANGE.fullmatch(tag):
+            continue
+        quality = _QUALITY.fullmatch(parameters[0]) if parameters else None
+        if parameters and (quality is None or len(parameters) > 1):
+            continue
+        yield tag.partition("-")[0].lower(), float(quality[1]) if quality else 1.0

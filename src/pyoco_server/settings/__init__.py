@@ -1,0 +1,6 @@
+"""How the platform is set up: environment variables, checked once at the start."""
+
+from pyoco_server.settings.loading import Loaded, SettingsError, SettingsWarning, load_settings
+from pyoco_server.settings.model import Settings
+
+__all__ = ["Loaded", "Settings", "SettingsError", "SettingsWarning", "load_settings"]

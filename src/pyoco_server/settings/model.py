@@ -1,0 +1,271 @@
+"""Every setting there is, by subject: one field, one environment variable.
+
+Names carry the unit, types carry what is allowed, and the text below a field is what ``docs/settings.md`` says of it.
+"""
+
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pyoco_server.settings import values as v
+from pyoco_server.settings.section import BOTH, GATEWAY, NOBODY, WORKER, Section, Var
+
+_MAY_HOLD_A_PASSWORD = Field(repr=False)
+
+
+class Nats(Section):
+    """The connection to NATS."""
+
+    urls: Annotated[v.NatsUrls, Var("PYOCO_NATS_URL", BOTH), _MAY_HOLD_A_PASSWORD] = ("nats://127.0.0.1:4222",)
+    """Where NATS is; several addresses are separated by commas. An address may hold a user and a password."""
+    creds_file: Annotated[v.File, Var("PYOCO_NATS_CREDS", BOTH)] = None
+    """The file with the credentials (JWT and seed) to log in with."""
+    nkey_seed: Annotated[v.NkeySeed, Var("PYOCO_NATS_NKEY_SEED", BOTH, secret=True)] = None
+    """The seed of the nkey to log in with. Secret."""
+    token: Annotated[v.Secret, Var("PYOCO_NATS_TOKEN", BOTH, secret=True)] = None
+    """The token to log in with. Secret. At most one of credentials, seed and token may be set."""
+    tls_ca_file: Annotated[v.File, Var("PYOCO_NATS_TLS_CA", BOTH)] = None
+    """The certificates (PEM) to trust in place of the system's; the connection is encrypted if this is set."""
+
+    @model_validator(mode="after")
+    def _one_login(self) -> Self:
+        given = [name for name in ("creds_file", "nkey_seed", "token") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{self.variables(*given)}: at most one of them may be set")
+        return self
+
+
+class Names(Section):
+    """What streams, subjects and buckets are called. Everybody who works together must agree on these."""
+
+    events_stream: Annotated[v.StreamName, Var("PYOCO_EVENTS_STREAM", BOTH)] = "PYOCO_EVENTS"
+    """The stream that holds the log of every run."""
+    events_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_EVENTS_SUBJECT_PREFIX", BOTH)] = "pyoco.events"
+    """A run's log is on `<prefix>.<run_id>`."""
+    live_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_LIVE_SUBJECT_PREFIX", BOTH)] = "pyoco.live"
+    """Where appended events are published again for those who watch."""
+    work_stream: Annotated[v.StreamName, Var("PYOCO_WORK_STREAM", BOTH)] = "PYOCO_WORK"
+    """The stream jobs are queued in."""
+    work_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_WORK_SUBJECT_PREFIX", BOTH)] = "pyoco.work"
+    """Jobs are published on `<prefix>.<tag>`."""
+    dlq_stream: Annotated[v.StreamName, Var("PYOCO_DLQ_STREAM", BOTH)] = "PYOCO_DLQ"
+    """The stream of dead letters."""
+    dlq_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_DLQ_SUBJECT_PREFIX", BOTH)] = "pyoco.dlq"
+    """Dead letters are published on `<prefix>.<tag>`."""
+    runs_kv_bucket: Annotated[v.BucketName, Var("PYOCO_RUNS_KV_BUCKET", BOTH)] = "pyoco_runs"
+    """The newest snapshot of every run."""
+    workers_kv_bucket: Annotated[v.BucketName, Var("PYOCO_WORKERS_KV_BUCKET", BOTH)] = "pyoco_workers"
+    """The registry of workers."""
+    graphs_kv_bucket: Annotated[v.BucketName, Var("PYOCO_GRAPHS_KV_BUCKET", BOTH)] = "pyoco_graphs"
+    """The registered graphs."""
+    auth_kv_bucket: Annotated[v.BucketName, Var("PYOCO_AUTH_KV_BUCKET", GATEWAY)] = "pyoco_auth"
+    """The API keys."""
+    wheel_history_kv_bucket: Annotated[v.BucketName, Var("PYOCO_WHEEL_HISTORY_KV_BUCKET", GATEWAY)] = (
+        "pyoco_wheel_history"
+    )
+    """Who uploaded and deleted which wheel."""
+    wheels_object_bucket: Annotated[v.BucketName, Var("PYOCO_WHEEL_OBJECT_STORE_BUCKET", BOTH)] = "pyoco_wheels"
+    """The wheels."""
+    outputs_object_bucket: Annotated[v.BucketName, Var("PYOCO_OUTPUTS_BUCKET", BOTH)] = "pyoco_outputs"
+    """Outputs too large for the log."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        """No two of a kind alike, and no subject in two streams."""
+        fields = type(self).model_fields
+        problems = []
+        for kind in ("_stream", "_subject_prefix", "_kv_bucket", "_object_bucket"):
+            for one, other in combinations([field for field in fields if field.endswith(kind)], 2):
+                first, second = getattr(self, one), getattr(self, other)
+                if first == second:
+                    problems.append(f"{self.variables(one, other)}: both are '{first}', but must differ")
+                elif kind == "_subject_prefix" and f"{first}.".startswith(f"{second}."):
+                    problems.append(f"{self.variables(one, other)}: '{first}' is within '{second}', but must not be")
+                elif kind == "_subject_prefix" and f"{second}.".startswith(f"{first}."):
+                    problems.append(f"{self.variables(other, one)}: '{second}' is within '{first}', but must not be")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+class Routing(Section):
+    """Which workers a run goes to."""
+
+    default_tag: Annotated[v.Tag, Var("PYOCO_DEFAULT_TAG", BOTH)] = "default"
+    """The tag of a run that is submitted without one, and of a worker that is started without one."""
+
+
+class Http(Section):
+    """The HTTP gateway."""
+
+    host: Annotated[v.Host, Var("PYOCO_HTTP_HOST", GATEWAY)] = "127.0.0.1"
+    """The address to listen on."""
+    port: Annotated[v.Port, Var("PYOCO_HTTP_PORT", GATEWAY)] = 8000
+    """The port to listen on."""
+    workflow_yaml_max_bytes: Annotated[v.Bytes, Var("PYOCO_WORKFLOW_YAML_MAX_BYTES", GATEWAY)] = 262_144
+    """The largest flow.yaml that is accepted."""
+    dashboard_language: Annotated[v.DashboardLanguage, Var("PYOCO_DASHBOARD_LANG", GATEWAY)] = "auto"
+    """The language of the dashboard; `auto` is that of the server's locale."""
+
+
+class Auth(Section):
+    """Who may use the gateway."""
+
+    mode: Annotated[v.AuthMode, Var("PYOCO_HTTP_AUTH_MODE", GATEWAY)] = "none"
+    """Whether an API key is asked for."""
+    api_key_header: Annotated[v.HeaderName, Var("PYOCO_HTTP_API_KEY_HEADER", GATEWAY)] = "X-API-Key"
+    """The header the key comes in."""
+    pepper: Annotated[v.Secret, Var("PYOCO_AUTH_PEPPER", GATEWAY, secret=True)] = None
+    """Mixed into the stored form of every key; whoever changes it makes all keys invalid. Secret."""
+
+
+class Heartbeat(Section):
+    """Signs of life, and what their absence means."""
+
+    run_interval_sec: Annotated[v.Seconds, Var("PYOCO_RUN_HEARTBEAT_INTERVAL_SEC", WORKER)] = 1.0
+    """How often the snapshot of a running run is refreshed."""
+    worker_interval_sec: Annotated[v.Seconds, Var("PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC", WORKER)] = 5.0
+    """How often a worker reports to the registry."""
+    worker_disconnect_timeout_sec: Annotated[v.Seconds, Var("PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC", GATEWAY)] = 20.0
+    """How long a worker may be silent before it is shown as `DISCONNECTED`."""
+    workers_kv_ttl_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_WORKERS_KV_TTL_SEC", NOBODY)] = 15.0
+    """Accepted for older set-ups; without effect, because workers that are gone stay in the registry."""
+
+
+class Consumer(Section):
+    """How jobs are delivered. A consumer that exists keeps its settings."""
+
+    ack_wait_sec: Annotated[v.Seconds, Var("PYOCO_CONSUMER_ACK_WAIT_SEC", WORKER)] = 30.0
+    """How long nothing may be heard about a job before it is given to another worker."""
+    ack_progress_interval_sec: Annotated[v.Seconds, Var("PYOCO_ACK_PROGRESS_INTERVAL_SEC", WORKER)] = 10.0
+    """How often a worker says that it is still at a job; must be less than the ack wait, half of it is good."""
+    max_deliver: Annotated[v.Count, Var("PYOCO_CONSUMER_MAX_DELIVER", WORKER)] = 20
+    """How many times a job is delivered at most; the last time the run is ended as failed if it cannot go on."""
+    max_ack_pending: Annotated[v.Count, Var("PYOCO_CONSUMER_MAX_ACK_PENDING", WORKER)] = 200
+    """How many jobs of one tag may be in the hands of all workers together."""
+
+    @model_validator(mode="after")
+    def _heard_of_in_time(self) -> Self:
+        if self.ack_progress_interval_sec >= self.ack_wait_sec:
+            raise ValueError(
+                f"{self.variables('ack_progress_interval_sec')}={self.ack_progress_interval_sec:g} must be less than "
+                f"{self.variables('ack_wait_sec')}={self.ack_wait_sec:g}"
+            )
+        return self
+
+
+class DeadLetters(Section):
+    """What is kept of jobs that failed."""
+
+    publish_execution_error: Annotated[v.Truth, Var("PYOCO_DLQ_PUBLISH_EXECUTION_ERROR", WORKER)] = True
+    """Whether a run that failed in its own code leaves a dead letter too."""
+    max_age_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_DLQ_MAX_AGE_SEC", BOTH)] = 604_800.0
+    """How long dead letters are kept."""
+    max_msgs: Annotated[v.CountOrNoLimit, Var("PYOCO_DLQ_MAX_MSGS", BOTH)] = 100_000
+    """How many dead letters are kept."""
+    max_bytes: Annotated[v.BytesOrNoLimit, Var("PYOCO_DLQ_MAX_BYTES", BOTH)] = 536_870_912
+    """How much room dead letters may take."""
+
+
+class Storage(Section):
+    """What is kept where, and how safely."""
+
+    durability: Annotated[v.Durability, Var("PYOCO_DURABILITY", BOTH)] = "sync"
+    """Of the embedded NATS server: `sync` writes every event to the disk before it is acknowledged, so that it survives
+    a loss of power; `fast` leaves that to the operating system: events survive the end of the process, but not that."""
+    data_dir: Annotated[v.Directory, Var("PYOCO_DATA_DIR", BOTH)] = Path(".pyoco")
+    """Where files are kept: the embedded NATS server's and the gateway's index."""
+    run_snapshot_max_bytes: Annotated[v.Bytes, Var("PYOCO_MAX_RUN_SNAPSHOT_BYTES", BOTH)] = 262_144
+    """The largest snapshot; a larger one loses its `task_records`."""
+    inline_output_max_bytes: Annotated[v.Bytes, Var("PYOCO_INLINE_OUTPUT_MAX_BYTES", WORKER)] = 65_536
+    """The largest output that is kept in the log; a larger one is kept as an object and referred to."""
+
+
+class Worker(Section):
+    """The worker."""
+
+    concurrency: Annotated[v.Count, Var("PYOCO_WORKER_CONCURRENCY", WORKER)] = 8
+    """How many runs one worker works on at a time."""
+    stop_timeout_sec: Annotated[v.SecondsOrZero, Var("PYOCO_WORKER_STOP_TIMEOUT_SEC", WORKER)] = 30.0
+    """How long a worker that is asked to stop waits for its runs before it hands them back."""
+    cancel_grace_period_sec: Annotated[v.SecondsOrZero, Var("PYOCO_CANCEL_GRACE_PERIOD_SEC", BOTH)] = 30.0
+    """How long cancelled tasks may take to stop; then the run ends without them."""
+
+
+class Wheels(Section):
+    """The registry of wheels, and how workers follow it."""
+
+    max_bytes: Annotated[v.Bytes, Var("PYOCO_WHEEL_MAX_BYTES", GATEWAY)] = 536_870_912
+    """The largest wheel that is accepted."""
+    history_ttl_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_WHEEL_HISTORY_TTL_SEC", GATEWAY)] = 7_776_000.0
+    """How long the history is kept."""
+    sync_enabled: Annotated[v.Truth, Var("PYOCO_WHEEL_SYNC_ENABLED", WORKER)] = False
+    """Whether the worker installs the wheels meant for its tags."""
+    sync_dir: Annotated[v.Directory, Var("PYOCO_WHEEL_SYNC_DIR", WORKER)] = Path(".pyoco/wheels")
+    """Where the worker keeps them."""
+    sync_interval_sec: Annotated[v.Seconds, Var("PYOCO_WHEEL_SYNC_INTERVAL_SEC", WORKER)] = 10.0
+    """How often it looks for new ones."""
+    install_timeout_sec: Annotated[v.Seconds, Var("PYOCO_WHEEL_INSTALL_TIMEOUT_SEC", WORKER)] = 180.0
+    """How long an installation may take."""
+
+
+class Logs(Section):
+    """The log. A setting that is not valid here stops nobody: the default is taken, and ERR-PYOCO-0013 says so."""
+
+    level: Annotated[v.LogLevel, Var("PYOCO_LOG_LEVEL", BOTH)] = "INFO"
+    """The least important messages that are written."""
+    format: Annotated[v.LogFormat, Var("PYOCO_LOG_FORMAT", BOTH)] = "json"
+    """`json` for programs, one object a line; `text` for people."""
+    utc: Annotated[v.Truth, Var("PYOCO_LOG_UTC", BOTH)] = True
+    """Whether times are UTC or local; either way they say which."""
+    include_traceback: Annotated[v.Truth, Var("PYOCO_LOG_INCLUDE_TRACEBACK", BOTH)] = True
+    """Whether an exception is written with its traceback."""
+
+
+class EnvFile(Section):
+    """The file that can hold all the other variables. These two are read from the environment only."""
+
+    load: Annotated[v.Truth, Var("PYOCO_LOAD_DOTENV", BOTH)] = True
+    """Whether it is read."""
+    path: Annotated[v.AnyFile, Var("PYOCO_ENV_FILE", BOTH)] = Path(".env")
+    """Which file. The default need not exist; one that is named here must."""
+
+
+class Settings(BaseModel):
+    """All settings. ``Settings()`` is what holds when nothing is set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nats: Nats = Nats()
+    names: Names = Names()
+    routing: Routing = Routing()
+    http: Http = Http()
+    auth: Auth = Auth()
+    heartbeat: Heartbeat = Heartbeat()
+    consumer: Consumer = Consumer()
+    dead_letters: DeadLetters = DeadLetters()
+    storage: Storage = Storage()
+    worker: Worker = Worker()
+    wheels: Wheels = Wheels()
+    logs: Logs = Logs()
+    env_file: EnvFile = EnvFile()
+
+
+def doubts(settings: Settings) -> list[str]:
+    """What is allowed but hardly meant."""
+    found = []
+    beat, silence = settings.heartbeat.worker_interval_sec, settings.heartbeat.worker_disconnect_timeout_sec
+    if beat >= silence:
+        found.append(
+            f"PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC={beat:g} is not less than PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC="
+            f"{silence:g}: workers will seem disconnected between two heartbeats"
+        )
+    slots, pending = settings.worker.concurrency, settings.consumer.max_ack_pending
+    if slots > pending:
+        found.append(
+            f"PYOCO_WORKER_CONCURRENCY={slots} is more than PYOCO_CONSUMER_MAX_ACK_PENDING={pending}: a worker can "
+            "never be busy with that many runs of one tag"
+        )
+    return found

@@ -1,0 +1,45 @@
+"""What a section of the settings is made of."""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+
+
+class Reader(StrEnum):
+    """Who reads a setting."""
+
+    GATEWAY = "gateway"
+    WORKER = "worker"
+
+
+GATEWAY: Final = (Reader.GATEWAY,)
+WORKER: Final = (Reader.WORKER,)
+BOTH: Final = (Reader.GATEWAY, Reader.WORKER)
+NOBODY: Final = ()
+
+
+class Var(msgspec.Struct, frozen=True):
+    """The environment variable a field is set by, and who reads it; the value of a secret appears in no text."""
+
+    name: str
+    readers: tuple[Reader, ...]
+    secret: bool = False
+
+
+class Section(BaseModel):
+    """Settings of one subject, each field annotated with its ``Var``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def variables(cls, *fields: str) -> str:
+        """The variables of some fields, for a sentence about them."""
+        return ", ".join(var_of(cls.model_fields[field]).name for field in fields)
+
+
+def var_of(field: FieldInfo) -> Var:
+    """The variable a field is set by."""
+    return next(note for note in field.metadata if isinstance(note, Var))

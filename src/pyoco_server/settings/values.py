@@ -1,0 +1,154 @@
+"""Kinds of values a variable can hold: how the text is read, and how to say in words what is allowed."""
+
+import re
+from collections.abc import Callable
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr
+
+LONGEST_SEC: Final = 1_000_000_000
+"""No time may be longer: 31 years are enough, and still fit into the nanoseconds NATS counts in."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+_SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_SEED: Final = re.compile(r"SU[A-Z2-7]{56}", re.ASCII)
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
+_TRUTH: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+_LEVEL_ALIASES: Final = {"WARN": "WARNING", "FATAL": "CRITICAL"}
+
+_T = TypeVar("_T")
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """What a variable may be set to, in words that follow 'must be'."""
+
+    words: str
+
+
+def _matching(pattern: re.Pattern[str]) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(text)
+        return text
+
+    return AfterValidator(check)
+
+
+def _read_as(read: Callable[[str], _T]) -> BeforeValidator:
+    """Read text; leave anything else (a default, a value given in code) to pydantic."""
+    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
+
+
+def _truth(text: str) -> bool:
+    known = _TRUTH.get(text.lower())
+    if known is None:
+        raise ValueError(text)
+    return known
+
+
+def _whole_number(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
+        raise ValueError(text)
+    return int(text)
+
+
+def _seed(secret: SecretStr | None) -> SecretStr | None:
+    if secret and not _SEED.fullmatch(secret.get_secret_value()):
+        raise ValueError("not a seed")
+    return secret
+
+
+def _nats_urls(value: Any) -> Any:  # noqa: ANN401 (pydantic checks what is no text)
+    return tuple(_nats_url(part.strip()) for part in value.split(",")) if isinstance(value, str) else value
+
+
+def _nats_url(text: str) -> str:
+    """One address; without a scheme it means ``nats://``."""
+    url = text if "://" in text else f"nats://{text}"
+    parts = urlsplit(url)
+    reachable = parts.hostname and _host(parts.hostname) and parts.port != 0  # a wrong port raises here
+    if parts.scheme not in {"nats", "tls"} or not reachable or re.search(r"\s", url):
+        raise ValueError("not an address")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise ValueError("more than an address")
+    return url
+
+
+def _host(text: str) -> str:
+    """A name or an address; only an IPv6 address has colons."""
+    if ":" in text:
+        IPv6Address(text)
+    elif not _HOST.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+Truth = Annotated[bool, _read_as(_truth), Allowed("one of 0, 1, true, false, yes, no, on, off")]
+
+_MORE_THAN_0 = Field(gt=0, le=LONGEST_SEC, allow_inf_nan=False)
+_0_OR_MORE = Field(ge=0, le=LONGEST_SEC, allow_inf_nan=False)
+Seconds = Annotated[float, _MORE_THAN_0, Allowed(f"a number of seconds greater than 0 (at most {LONGEST_SEC})")]
+SecondsOrZero = Annotated[float, _0_OR_MORE, Allowed(f"a number of seconds from 0 to {LONGEST_SEC}")]
+SecondsOrNoLimit = Annotated[
+    float, _0_OR_MORE, Allowed(f"a number of seconds greater than 0 (at most {LONGEST_SEC}), or 0 for no limit")
+]
+
+_Whole = Annotated[int, _read_as(_whole_number)]
+Count = Annotated[_Whole, Field(ge=1, le=2**31 - 1), Allowed("a whole number, 1 or more")]
+CountOrNoLimit = Annotated[_Whole, Field(ge=0, le=2**63 - 1), Allowed("a whole number, or 0 for no limit")]
+Bytes = Annotated[_Whole, Field(ge=1, le=2**63 - 1), Allowed("a whole number of bytes, 1 or more")]
+BytesOrNoLimit = Annotated[_Whole, Field(ge=0, le=2**63 - 1), Allowed("a whole number of bytes, or 0 for no limit")]
+Port = Annotated[_Whole, Field(ge=0, le=65535), Allowed("a port from 1 to 65535, or 0 to let the system choose")]
+
+_NAME_WORDS = "letters, digits, '_' and '-' only (at most 128)"
+Tag = Annotated[str, _matching(_TOKEN), Allowed(f"a tag: {_NAME_WORDS}")]
+StreamName = Annotated[str, _matching(_TOKEN), Allowed(f"the name of a stream: {_NAME_WORDS}")]
+BucketName = Annotated[str, _matching(_TOKEN), Allowed(f"the name of a bucket: {_NAME_WORDS}")]
+SubjectPrefix = Annotated[
+    str,
+    Field(max_length=255),
+    _matching(_SUBJECT),
+    Allowed("the beginning of a subject: letters, digits, '_' and '-', in parts joined by single dots"),
+]
+
+HeaderName = Annotated[str, _matching(_HEADER), Allowed("the name of an HTTP header")]
+Host = Annotated[str, AfterValidator(_host), Allowed("a host name or address, without a port")]
+Directory = Annotated[Path, Allowed("the path of a directory")]
+AnyFile = Annotated[Path, Allowed("the path of a file")]
+File = Annotated[FilePath | None, Allowed("the path of a file that exists")]
+Secret = Annotated[SecretStr | None, Allowed("a text")]
+NkeySeed = Annotated[
+    SecretStr | None,
+    AfterValidator(_seed),
+    Allowed("the seed of a user's nkey: 58 characters that begin with SU"),
+]
+NatsUrls = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_nats_urls),
+    Field(min_length=1),
+    Allowed("nats://host:port or tls://host:port, or several of them separated by commas"),
+]
+
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+    _read_as(lambda text: _LEVEL_ALIASES.get(text.upper(), text.upper())),
+    Allowed("one of DEBUG, INFO, WARNING, ERROR, CRITICAL"),
+]
+LogFormat = Annotated[Literal["json", "text"], _read_as(str.lower), Allowed("json or text")]
+AuthMode = Annotated[Literal["none", "api_key"], _read_as(str.lower), Allowed("none or api_key")]
+DashboardLanguage = Annotated[Literal["auto", "ja", "en"], _read_as(str.lower), Allowed("one of auto, ja, en")]
+Durability = Annotated[Literal["sync", "fast"], _read_as(str.lower), Allowed("sync or fast")]

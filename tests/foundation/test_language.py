@@ -1,0 +1,63 @@
+"""Which language a reader gets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyoco_server.messages import Language, negotiate
+
+JA, EN = Language.JA, Language.EN
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("ja", JA),
+        ("en", EN),
+        ("EN-us", EN),
+        ("en-GB-oed", EN),
+        ("ja-JP, en;q=0.9", JA),
+        ("ja;q=0.5, en;q=0.8", EN),
+        ("en;q=0.8, ja;q=0.8", EN),
+        ("ja;q=0.8, en;q=0.8", JA),
+        ("fr, de;q=0.9, en;q=0.1", EN),
+        ("en-US;q=0.2, ja;q=0.3, en;q=0.4", EN),
+        ("en ; q=0.9 , ja ; q=0.1", EN),
+        ("ja;Q=0.2,en;Q=0.3", EN),
+        ("en;q=0.001, ja;q=0", EN),
+        ("en, *", EN),
+        ("*, en", EN),
+    ],
+)
+def test_the_best_of_what_is_named(header: str, expected: Language) -> None:
+    assert negotiate(header, default=JA) is expected
+    assert negotiate(header, default=EN) is expected
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "fr", "*", "fr, *;q=0.1", "en;q=0", "en;q=0, ja;q=0", ",,;", "eng", "e n"]
+)
+@pytest.mark.parametrize("default", Language)
+def test_the_default_when_nothing_decides(header: str | None, default: Language) -> None:
+    assert negotiate(header, default=default) is default
+
+
+def test_anything_but_one() -> None:
+    assert negotiate("en;q=0, *", default=EN) is JA
+    assert negotiate("ja;q=0, *", default=JA) is EN
+    assert negotiate("en;q=0.5, *", default=EN) is JA
+
+
+@pytest.mark.parametrize("bad", ["en;q=2", "en;q=-1", "en;q=abc", "en;q=", "en;q=0.1234", "en;level=1", "en;q=1;x=y"])
+def test_what_cannot_be_understood_is_skipped(bad: str) -> None:
+    assert negotiate(bad, default=JA) is JA
+    assert negotiate(f"{bad}, ja;q=0.1", default=EN) is JA
+
+
+def test_the_contracts_language_is_the_default() -> None:
+    assert negotiate(None) is JA
+
+
+@given(st.text() | st.text(alphabet="enja-*,;q=01. "))
+def test_any_header_gets_an_answer(header: str) -> None:
+    assert negotiate(header) in Language

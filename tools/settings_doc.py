@@ -1,0 +1,96 @@
+"""Writes docs/settings.md from the settings the code reads, or checks that it is current."""
+
+import argparse
+import inspect
+import sys
+from pathlib import Path
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from pyoco_server.settings import Settings
+from pyoco_server.settings.section import Section, var_of
+from pyoco_server.settings.values import Allowed
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "settings.md"
+
+TITLES = {"nats": "NATS", "http": "HTTP"}
+
+INTRODUCTION = """\
+# Settings
+
+Written by `make docs` from `src/pyoco_server/settings/`, which is what the code reads.
+
+Gateway and worker are set up by environment variables. They can also stand in a file, by default `.env` in the current
+directory, one `NAME=value` a line; the environment wins over the file. Values in the file are taken as they stand:
+`${…}` means nothing there. Only the variables below are read from it; it is not loaded into the environment.
+
+- A variable that is set to nothing counts as not set.
+- Everything is checked at the start. What is wrong is told all at once, by the names of the variables, with
+  ERR-PYOCO-0018, and the process ends with exit code 1. Values of secrets are never shown.
+- A variable that begins with `PYOCO_` but is not known (and not one of the pyoco package's own) is logged with a guess
+  at what was meant.
+- On and off can be written as `1`/`0`, `true`/`false`, `yes`/`no` or `on`/`off`, in any case.
+- Times are in seconds (fractions allowed), sizes in bytes.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION.rstrip()]
+    for name, field in Settings.model_fields.items():
+        parts.append(_section(name, type(field.get_default())))
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(name: str, kind: type[Section]) -> str:
+    lines = [
+        f"## {TITLES.get(name) or name.replace('_', ' ').capitalize()}",
+        "",
+        f"{inspect.getdoc(kind)} In code: `settings.{name}`.",
+        "",
+        "| variable | default | meaning | must be | read by |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join(lines + [_row(field) for field in kind.model_fields.values()])
+
+
+def _row(field: FieldInfo) -> str:
+    var = var_of(field)
+    allowed = next(note.words for note in field.metadata if isinstance(note, Allowed))
+    meaning = " ".join((field.description or "").split())
+    readers = ", ".join(var.readers) or "nobody"
+    return f"| `{var.name}` | {_default(field.default)} | {meaning} | {allowed} | {readers} |"
+
+
+def _default(value: object) -> str:
+    """A default as it would be written in the environment."""
+    match value:
+        case None | SecretStr():
+            return "not set"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case tuple():
+            return f"`{','.join(value)}`"
+        case float():
+            return f"`{value:.1f}`" if value < 1000 else f"`{value:.0f}`"
+        case _:
+            return f"`{value}`"
+
+
+def main() -> int:
+    """Write the page, or with ``--check`` only say whether it is current."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing, fail if the page is not current")
+    if not parser.parse_args().check:
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    print(f"{PAGE.relative_to(ROOT)} is not current: run 'make docs'")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
