@@ -1,0 +1,48 @@
+"""The configuration file of the server."""
+
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+Durability = Literal["sync", "fast"]
+"""``sync``: what was acknowledged is on the disk. ``fast``: it is there within two minutes, the server's default."""
+
+MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
+"""One commit is one message, results included. 8 MiB is the most the makers of the server advise."""
+
+LOG_SIZE_BYTES: Final = 10 * 1024 * 1024
+LOG_FILES: Final = 5
+
+
+class Configuration(NamedTuple):
+    """What the caller decides about a server."""
+
+    host: str
+    port: int
+    durability: Durability
+    server_name: str
+
+    def text(self, *, data_dir: Path, log: Path) -> str:
+        """As the server reads it. Monitoring stays off; limits of memory and disk are the server's own."""
+        sync = ["  sync_interval: always"] if self.durability == "sync" else []
+        lines = [
+            "# Written anew at every start.",
+            f"server_name: {_quoted(self.server_name)}",
+            f"host: {_quoted(self.host)}",
+            f"port: {self.port or -1}",  # -1: any that is free; the ports file tells which
+            f"ports_file_dir: {_quoted(str(data_dir))}",
+            f"max_payload: {MAX_PAYLOAD_BYTES}",
+            f"logfile: {_quoted(str(log))}",
+            f"logfile_size_limit: {LOG_SIZE_BYTES}",
+            f"logfile_max_num: {LOG_FILES}",
+            "jetstream {",
+            f"  store_dir: {_quoted(str(data_dir))}",
+            *sync,
+            "}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        text = text.replace(plain, escaped)
+    return f'"{text}"'

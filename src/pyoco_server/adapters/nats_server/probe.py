@@ -1,0 +1,92 @@
+"""Asking a NATS server whether JetStream works, in the few words of its protocol that takes.
+
+Not with the client library: that belongs to the adapters that store things, and would retry where we want to know.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import msgspec
+
+_CONNECT: Final = (
+    b'CONNECT {"verbose":false,"pedantic":false,"name":"pyoco-server readiness","lang":"python","version":"0",'
+    b'"protocol":1,"headers":true,"no_responders":true}\r\n'
+)
+
+
+class NotReadyError(Exception):
+    """What answers there is not a NATS server with JetStream, or not yet."""
+
+
+class _Error(msgspec.Struct):
+    description: str = "unknown error"
+
+
+class _StreamNames(msgspec.Struct):
+    total: int = 0
+    streams: list[str] | None = None
+    error: _Error | None = None
+
+
+async def stream_names(host: str, port: int) -> frozenset[str]:
+    """The streams JetStream has: that it answers is the proof that it works. Raises ``NotReadyError``."""
+    names = set[str]()
+    try:
+        async with _conversation(host, port) as conversation:
+            while True:
+                page = await conversation.page_of_names(len(names))
+                names.update(page.streams or ())
+                if not page.streams or len(names) >= page.total:
+                    return frozenset(names)
+    except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
+        raise NotReadyError(str(error) or type(error).__name__) from error
+
+
+@asynccontextmanager
+async def _conversation(host: str, port: int) -> AsyncIterator["_Conversation"]:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        greeting = await reader.readline()
+        if not greeting.startswith(b"INFO {"):
+            raise NotReadyError(f"the greeting was {greeting[:80]!r}")
+        yield _Conversation(reader, writer)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+class _Conversation:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._inbox = b"_INBOX." + secrets.token_hex(8).encode()
+        writer.write(_CONNECT + b"SUB %s 1\r\n" % self._inbox)
+
+    async def page_of_names(self, offset: int) -> _StreamNames:
+        answer = await self._request(b"$JS.API.STREAM.NAMES", b'{"offset":%d}' % offset)
+        page = msgspec.json.decode(answer, type=_StreamNames)
+        if page.error is not None:
+            raise NotReadyError(page.error.description)
+        return page
+
+    async def _request(self, subject: bytes, payload: bytes) -> bytes:
+        self._writer.write(b"PUB %s %s %d\r\n%s\r\n" % (subject, self._inbox, len(payload), payload))
+        await self._writer.drain()
+        while line := await self._reader.readline():
+            words = line.split()
+            match words[:1]:
+                case [b"MSG"]:
+                    return await self._reader.readexactly(int(words[-1]))
+                case [b"HMSG"]:  # only the server itself sends headers here: nobody listens on that subject
+                    raise NotReadyError("JetStream is not enabled")
+                case [b"-ERR"]:
+                    raise NotReadyError(line.decode(errors="replace").strip())
+                case [b"PING"]:
+                    self._writer.write(b"PONG\r\n")
+                case _:  # an empty line after a message, another INFO
+                    continue
+        raise EOFError("the connection was closed")

@@ -1,0 +1,88 @@
+"""The server as a process: started so that it ends when we do, and ended so that nothing of it is left."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from pyoco_server.adapters.nats_server import exec_with_parent
+
+_STUB = str(Path(exec_with_parent.__file__).absolute())
+
+
+class ServerProcess:
+    """A child process in a group of its own, together with what it starts."""
+
+    def __init__(self, process: asyncio.subprocess.Process, program: str, stop_signal: signal.Signals) -> None:
+        self.program = program
+        self._process = process
+        self._stop_signal = stop_signal
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], *, stop_signal: signal.Signals, output: BinaryIO, keep_open: int
+    ) -> "ServerProcess":
+        """Run the command, with what it prints in a file and one of our open files kept open in it.
+
+        If we die, however suddenly, Linux sends it the same signal as we would. Strictly speaking that happens when
+        the thread ends which runs this event loop.
+        """
+        stub = [sys.executable, "-I", "-S", _STUB, str(os.getpid()), str(int(stop_signal))]
+        process = await asyncio.create_subprocess_exec(
+            *stub,
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(keep_open,),
+            # A group of its own: Ctrl-C in a terminal reaches us alone, and we stop it when its users have finished.
+            # Not by process_group, which uvloop does not know.
+            start_new_session=True,
+        )
+        return cls(process, command[0], stop_signal)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, also that of its group."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; negative if by a signal; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        code = self.exit_code
+        if code is None or code >= 0:
+            return f"ended with exit code {code}"
+        return f"was ended by signal {-code} ({signal.strsignal(-code)})"
+
+    async def wait(self) -> None:
+        """Return when it has ended."""
+        await self._process.wait()
+
+    async def end(self, timeout_sec: float) -> None:
+        """Ask it to end, and kill it if it does not within the limit; all of its group, and no zombie stays."""
+        try:
+            self._send(self._stop_signal)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_sec):
+                    await self._process.wait()
+                    while self._send(0):  # noqa: ASYNC110 (what it started may live on, and nobody tells when it ends)
+                        await asyncio.sleep(0.005)
+        finally:
+            self._send(signal.SIGKILL)
+            await self._process.wait()
+
+    def _send(self, number: int) -> bool:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True

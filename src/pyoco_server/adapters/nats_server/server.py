@@ -1,0 +1,266 @@
+"""A NATS server that runs as long as we do: started, watched, restarted when it dies, stopped."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from pyoco_server.adapters.nats_server.configuration import Configuration, Durability
+from pyoco_server.adapters.nats_server.directory import DataDirectory
+from pyoco_server.adapters.nats_server.errors import (
+    ExecutableUnusableError,
+    NatsServerError,
+    PortTakenError,
+    RestartsExhaustedError,
+    ServerDiedError,
+    StartTimeoutError,
+    StoreDamagedError,
+)
+from pyoco_server.adapters.nats_server.exec_with_parent import CANNOT_EXECUTE
+from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_server_command
+from pyoco_server.adapters.nats_server.probe import NotReadyError, stream_names
+from pyoco_server.adapters.nats_server.process import ServerProcess
+from pyoco_server.adapters.nats_server.store import store_dir, stored_streams
+
+_log = logging.getLogger(__name__)
+
+_LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (where to reach a server that listens everywhere)
+
+
+class RestartPolicy(NamedTuple):
+    """What to do when the server dies: wait, each time twice as long, and start it; give up if it keeps dying.
+
+    A server that was up for ``stable_sec`` starts with a clean record.
+    """
+
+    max_quick_deaths: int = 5
+    stable_sec: float = 10.0
+    first_delay_sec: float = 0.1
+    max_delay_sec: float = 5.0
+
+    def delay_sec(self, quick_deaths: int) -> float:
+        """How long to wait after so many deaths in a row."""
+        return min(self.first_delay_sec * 2.0 ** (quick_deaths - 1), self.max_delay_sec)
+
+
+class NatsServer:
+    """A NATS server with JetStream on a data directory. Belongs to one event loop; may be started again when stopped.
+
+    Port 0 is any free one, and stays the same over restarts. ``command`` is how the server is run, if not directly.
+    If this process dies without stopping it, Linux ends the server; elsewhere it lives on, and the next start on the
+    same directory says which process to end.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        durability: Durability = "sync",
+        server_name: str = "pyoco",
+        command: ServerCommand | None = None,
+        start_timeout_sec: float = 60.0,
+        stop_timeout_sec: float = 10.0,
+        restarts: RestartPolicy = RestartPolicy(),  # noqa: B008 (immutable)
+    ) -> None:
+        if not 0 <= port <= 65535:
+            raise ValueError(f"port must be from 0 to 65535, not {port}")
+        self._directory = DataDirectory(data_dir)
+        self._wanted = Configuration(host, port, durability, server_name)
+        self._configuration = self._wanted
+        self._command = command
+        self._start_timeout_sec = start_timeout_sec
+        self._stop_timeout_sec = stop_timeout_sec
+        self._restarts = restarts
+        self._process: ServerProcess | None = None
+        self._supervision: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+
+    @property
+    def url(self) -> str:
+        """Where clients connect. With port 0 it is known only after the start."""
+        port = self._configuration.port
+        if port == 0:
+            raise RuntimeError("The NATS server has no port yet: start it first.")
+        host = self._reachable_host
+        return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the server, or of the program that runs it; None while there is none."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def log_path(self) -> Path:
+        """The log of the server."""
+        return self._directory.log
+
+    async def start(self) -> None:
+        """Return when the server is ready: it listens, JetStream answers and has every stream that is in the store.
+
+        Raises a ``NatsServerError``, and leaves nothing running, if that cannot be.
+        """
+        async with self._changing:
+            if self._supervision is not None:
+                raise RuntimeError("The NATS server is already started.")
+            command = self._command or nats_server_command()
+            self._configuration = self._wanted
+            await self._directory.claim()
+            try:
+                process = await self._launch(command)
+            except BaseException:
+                self._directory.release()
+                raise
+            _log.info(
+                "the NATS server is ready at %s",
+                self.url,
+                extra={"action": "nats_server_started", "url": self.url, "pid": process.pid},
+            )
+            self._supervision = asyncio.create_task(self._supervise(command, process), name="NATS server supervision")
+
+    async def stop(self) -> None:
+        """End the server and leave its directory to others; nothing to do if it is not started."""
+        async with self._changing:
+            supervision, self._supervision = self._supervision, None
+            if supervision is None:
+                return
+            supervision.cancel()
+            try:
+                # How it came to its end is for ``wait`` to tell.
+                await asyncio.gather(supervision, return_exceptions=True)
+            finally:
+                try:
+                    await self._end_process()
+                finally:
+                    self._directory.release()
+            _log.info("the NATS server is stopped", extra={"action": "nats_server_stopped"})
+
+    async def wait(self) -> None:
+        """Return when the server is stopped; raise as soon as it is down and not started any more."""
+        supervision = self._supervision
+        if supervision is not None:
+            await asyncio.wait({supervision})
+            if not supervision.cancelled():
+                supervision.result()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.stop()
+
+    @property
+    def _reachable_host(self) -> str:
+        return _LOOPBACK_OF.get(self._configuration.host, self._configuration.host)
+
+    async def _supervise(self, command: ServerCommand, process: ServerProcess) -> None:
+        """Start the server again whenever it dies. Raises when that does not help."""
+        loop = asyncio.get_running_loop()
+        quick_deaths = 0
+        while True:
+            ready_at = loop.time()
+            await process.wait()
+            if loop.time() - ready_at >= self._restarts.stable_sec:
+                quick_deaths = 0
+            error: NatsServerError = ServerDiedError(process.ending, self._directory.log_tail())
+            await self._end_process()  # what it may have started
+            while True:
+                quick_deaths += 1
+                await self._pause_after(error, quick_deaths)
+                try:
+                    process = await self._launch(command)
+                    break
+                except NatsServerError as again:
+                    error = again
+            _log.info(
+                "the NATS server is back at %s",
+                self.url,
+                extra={"action": "nats_server_restarted", "url": self.url, "pid": process.pid},
+            )
+
+    async def _pause_after(self, error: NatsServerError, quick_deaths: int) -> None:
+        """Wait before the next start; raises if there shall be none."""
+        known = {"quick_deaths": quick_deaths, "url": self.url}
+        is_hopeless = isinstance(error, StoreDamagedError | ExecutableUnusableError)
+        if is_hopeless or quick_deaths >= self._restarts.max_quick_deaths:
+            _log.error("giving up on the NATS server: %s", error, extra={"action": "nats_server_given_up", **known})
+            if is_hopeless:
+                raise error
+            raise RestartsExhaustedError(quick_deaths, self._directory.log_tail()) from error
+        delay_sec = self._restarts.delay_sec(quick_deaths)
+        _log.warning(
+            "the NATS server is down, next start in %g s: %s",
+            delay_sec,
+            error,
+            extra={"action": "nats_server_died", "delay_sec": delay_sec, **known},
+        )
+        await asyncio.sleep(delay_sec)
+
+    async def _launch(self, command: ServerCommand) -> ServerProcess:
+        """Start the server once and wait until it is ready; nothing runs if this raises."""
+        stored = stored_streams(self._directory.path)
+        self._directory.prepare(self._configuration)
+        with self._directory.open_output() as output:
+            try:
+                self._process = await ServerProcess.start(
+                    (*command.arguments, str(self._directory.config)),
+                    stop_signal=command.stop_signal,
+                    output=output,
+                    keep_open=self._directory.lock_fd,
+                )
+            except OSError as error:  # no memory, no more processes
+                raise ServerDiedError(f"could not be started ({error})", "") from error
+        try:
+            self._directory.note_server(self._process.pid)
+            self._check_store(stored, await self._until_ready(self._process))
+        except BaseException:
+            await self._end_process()
+            raise
+        return self._process
+
+    async def _until_ready(self, process: ServerProcess) -> frozenset[str]:
+        """Keep asking until the server answers, dies, or time is up; returns the streams it has."""
+        missing = "it does not listen"
+        try:
+            async with asyncio.timeout(self._start_timeout_sec):
+                while process.exit_code is None:
+                    port = self._directory.announced_port()
+                    if port is not None:
+                        self._configuration = self._configuration._replace(port=port)
+                        missing = "JetStream does not answer"
+                        try:
+                            return await stream_names(self._reachable_host, port)
+                        except NotReadyError as error:
+                            missing = f"JetStream does not answer ({error})"
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise StartTimeoutError(self._start_timeout_sec, missing, self._directory.log_tail()) from None
+        raise self._cause_of_death(process)
+
+    def _check_store(self, stored: frozenset[str], found: frozenset[str]) -> None:
+        if stored - found:
+            raise StoreDamagedError(store_dir(self._directory.path), stored - found, self._directory.log_tail())
+        complaints = self._directory.complaints()
+        if complaints:
+            _log.warning(
+                "the NATS server complained while it started:\n%s",
+                "\n".join(complaints),
+                extra={"action": "nats_server_complained"},
+            )
+
+    def _cause_of_death(self, process: ServerProcess) -> NatsServerError:
+        said, log_tail = self._directory.said(), self._directory.log_tail()
+        if process.exit_code == CANNOT_EXECUTE:
+            return ExecutableUnusableError(Path(process.program), said)
+        if "address already in use" in said:
+            return PortTakenError(self._configuration.host, self._configuration.port)
+        if "Can't start JetStream" in said:
+            return StoreDamagedError(store_dir(self._directory.path), (), log_tail)
+        return ServerDiedError(process.ending, log_tail)
+
+    async def _end_process(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await process.end(self._stop_timeout_sec)
