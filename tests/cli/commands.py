@@ -33,7 +33,7 @@ def call(folder: Path, *args: str, stdin: int = subprocess.DEVNULL) -> "subproce
 
 
 class Going:
-    """A command that has not ended yet; stdout and stderr are one stream."""
+    """A command that has not ended yet; stdout and stderr are one stream, unless stdout goes elsewhere."""
 
     def __init__(self, process: "subprocess.Popen[str]", output: IO[str]) -> None:
         self.process = process
@@ -58,13 +58,21 @@ class Going:
 
 
 @contextmanager
-def going(folder: Path, *args: str, stdin: int = subprocess.DEVNULL) -> Iterator[Going]:
+def going(
+    folder: Path, *args: str, stdin: int = subprocess.DEVNULL, stdout: IO[bytes] | None = None
+) -> Iterator[Going]:
     process = subprocess.Popen(  # noqa: S603 our own command
-        command(*args), cwd=folder, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command(*args),
+        cwd=folder,
+        stdin=stdin,
+        stdout=stdout or subprocess.PIPE,
+        stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
+        text=True,
     )
     with process:
-        assert process.stdout is not None
+        output = process.stderr if stdout else process.stdout
+        assert output is not None
         try:
-            yield Going(process, process.stdout)
+            yield Going(process, output)
         finally:
             process.kill()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pyoco_server.core import decode_event, fold
 from tests.cli.commands import call, going, write
 
 COOPERATIVE = """
@@ -35,6 +36,14 @@ def work():
     threading.Event().wait()
 flow = Flow() >> work
 """
+SLEEPING = """
+import time
+@task
+def work():
+    print("working", flush=True)
+    time.sleep(60)
+flow = Flow() >> work
+"""
 STUCK_ON_THE_LOOP = STUCK.replace("def work", "async def work")
 STUCK_APART = STUCK.replace("flow =", "options(work, isolation='process')\nflow =")
 
@@ -54,7 +63,7 @@ def test_asked_once_a_task_that_listens_ends_the_run(tmp_path: Path, number: int
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("flow", [STUCK, STUCK_ON_THE_LOOP, STUCK_APART])
+@pytest.mark.parametrize("flow", [STUCK, STUCK_APART])
 def test_a_second_ctrl_c_ends_a_stuck_run_at_once(tmp_path: Path, first: int, flow: str) -> None:
     with going(tmp_path, "run", write(tmp_path, "f.py", flow), "--grace-sec", "60") as run:
         run.read_until("working")
@@ -65,8 +74,56 @@ def test_a_second_ctrl_c_ends_a_stuck_run_at_once(tmp_path: Path, first: int, fl
         code, rest = run.rest()
     assert code == 130
     assert time.monotonic() - begin < 10  # long before the grace is over
+    assert "Stopping at once." in rest
+    assert "EXECUTION_CANCELED - stopped by SIG" in rest
+    assert "CANCELED in" in rest
+    assert "Traceback" not in rest
+
+
+def test_a_second_ctrl_c_leaves_a_log_that_is_complete(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    file = write(tmp_path, "f.py", SLEEPING)
+    with log.open("wb") as stdout, going(tmp_path, "run", file, "--json", "--grace-sec", "60", stdout=stdout) as run:
+        run.read_until("working")
+        run.send(signal.SIGINT)
+        run.read_until("Press Ctrl-C again")
+        begin = time.monotonic()
+        run.send(signal.SIGINT)
+        code, rest = run.rest()
+        took = time.monotonic() - begin
+    events = [decode_event(line) for line in log.read_bytes().splitlines()]
+    assert code == 130
+    assert took < 2
+    assert "Traceback" not in rest
+    assert events[-1].type == "EXECUTION_CANCELED"
+    state = fold(events)
+    assert state.status == "CANCELED"
+    assert state.nodes["work"].status == "CANCELED"
+
+
+def test_a_second_ctrl_c_ends_even_what_blocks_the_engine(tmp_path: Path) -> None:
+    with going(tmp_path, "run", write(tmp_path, "f.py", STUCK_ON_THE_LOOP), "--grace-sec", "60") as run:
+        run.read_until("working")
+        run.send(signal.SIGINT)
+        run.read_until("Press Ctrl-C again")
+        run.send(signal.SIGINT)
+        code, rest = run.rest()
+    assert code == 130
+    assert "A task blocks the engine: how the run ended could not be recorded." in rest
     assert "Stopped at once." in rest
     assert "Traceback" not in rest
+
+
+def test_a_third_ctrl_c_waits_for_nothing(tmp_path: Path) -> None:
+    with going(tmp_path, "run", write(tmp_path, "f.py", STUCK_ON_THE_LOOP), "--grace-sec", "60") as run:
+        run.read_until("working")
+        for said in ("Press Ctrl-C again", "Stopping at once."):
+            run.send(signal.SIGINT)
+            run.read_until(said)
+        run.send(signal.SIGINT)
+        code, rest = run.rest()
+    assert code == 130
+    assert "Stopped at once." in rest
 
 
 def test_patience_ends_with_the_grace_time(tmp_path: Path) -> None:

@@ -48,6 +48,14 @@ class Built:
 Build = Callable[[], Built]
 
 
+class Cases(dict[str, Build]):
+    """Flows to be compared, by name; used as a decorator it adds one."""
+
+    def __call__(self, build: Build) -> Build:
+        self[build.__name__] = build
+        return build
+
+
 class Quiet(TraceBackend):  # type: ignore[misc]  # an untyped base
     """Says nothing."""
 
@@ -85,6 +93,45 @@ def failing(name: str, error: BaseException | None = None, **options: Any) -> Ta
         raise raised
 
     return step(fail, name, **options)
+
+
+def add(name: str, **options: Any) -> TaskWrapper:
+    """A task that adds one to whatever its input ``x`` is."""
+    return step(lambda x: x + 1, name, **options)
+
+
+def peek(name: str = "peek") -> TaskWrapper:
+    """A task that returns what the run's scratch and parameters are by now."""
+    return step(lambda ctx: copy.deepcopy({"scratch": ctx.scratch, "params": ctx.params}), name)
+
+
+def flaky(name: str, failures: int, **options: Any) -> TaskWrapper:
+    """A task that fails so many times, then returns how often it was called."""
+    calls: list[int] = []
+
+    def call() -> int:
+        calls.append(1)
+        if len(calls) <= failures:
+            raise ConnectionError(f"call {len(calls)}")
+        return len(calls)
+
+    return step(call, name, **options)
+
+
+def counter(name: str, **options: Any) -> TaskWrapper:
+    """A task that returns how often it was called."""
+    return flaky(name, 0, **options)
+
+
+def noting(built: Built, name: str, **options: Any) -> TaskWrapper:
+    """A task that notes the loops it stands in."""
+
+    def note(ctx: Any) -> int:
+        frames = [(f.type, f.index, f.iteration, f.count, f.item, f.condition, f.path) for f in ctx.loops]
+        built.notes.append((name, frames))
+        return len(frames)
+
+    return step(note, name, **options)
 
 
 def network(*steps: TaskWrapper, name: str = "main") -> Flow:
@@ -214,6 +261,7 @@ def run_on_both(engine: Engine, build: Build) -> tuple[Told, list[Any], Told, li
     theirs = build()
     told = run_on_pyoco(theirs)
     ours = build()
+    assert not {id(task) for task in theirs.flow.tasks} & {id(task) for task in ours.flow.tasks}, "not built anew"
     before = attributes(ours.flow)
     definition = list(ours.flow._definition)
     told_by_us = run_on_ours(engine, ours)

@@ -7,7 +7,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -50,16 +51,23 @@ def _from_yaml(path: Path, name: str | None) -> FlowModel:
     if name is not None and name != path.stem:
         raise UsageError(f"{path} holds one flow, '{path.stem}'; there is no '{name}' in it", example=_EXAMPLES)
     _make_importable(path.resolve().parent)
-    try:
+    with placed_in(str(path)):
         return read_flow_yaml(text, name=path.stem)
+
+
+@contextmanager
+def placed_in(target: str) -> Iterator[None]:
+    """Say in which file the line and column of an error are; some are found only when the flow is started."""
+    try:
+        yield
     except FlowSyntaxError as error:
-        raise _FlowFileError(path, error) from error
+        raise _FlowFileError(target, error) from error
 
 
 class _FlowFileError(FlowError):
     """A flow.yaml that cannot be understood, with its name; the identifiers are those of the error inside."""
 
-    def __init__(self, path: Path, error: InvalidInputError) -> None:
+    def __init__(self, path: str, error: InvalidInputError) -> None:
         super().__init__(f"{path}: {error}")
         self.err_id = error.err_id  # type: ignore[misc]  # as told by the error it stands for
         self.msg_id = error.msg_id  # type: ignore[misc]

@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
@@ -23,12 +24,13 @@ from pyoco_server.cli.terminal_lines import TerminalLines
 from pyoco_server.cli.view import View
 from pyoco_server.core import CommandRejected, Event, ExecutionState, NodeStatus
 from pyoco_server.core.payloads import NodeWaiting
-from pyoco_server.engine import Engine, RunResult, UnknownRunError
+from pyoco_server.engine import Engine, EngineClosedError, RunResult, UnknownRunError
 from pyoco_server.flows.model import FlowModel
 
 COMPLETED, FAILED, STOPPED = 0, 1, 130
 
-# How long the engine has to end child processes when the user wants to be gone; they also end by themselves, later.
+# How long the engine has, when the user wants to be gone, to end the run and then to end itself. It needs a few
+# hundredths, unless a task blocks its loop; then nothing but the end of the process helps.
 _LAST_CHANCE_SEC = 0.7
 
 
@@ -57,6 +59,11 @@ class _Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class _OutOfTime:
+    """The engine could not end the run at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Ended:
     result: RunResult
 
@@ -66,7 +73,7 @@ class _Crashed:
     error: Exception
 
 
-_Item = _Commit | _Signal | _Line | _Refused | _Ended | _Crashed
+_Item = _Commit | _Signal | _Line | _Refused | _OutOfTime | _Ended | _Crashed
 
 
 class LocalRun:
@@ -81,6 +88,7 @@ class LocalRun:
         self._state: ExecutionState | None = None
         self._questions: list[str] = []
         self._stopping = False
+        self._at_once = False
         self._hopeless = False
 
     def go(self, flow: Flow | FlowModel, params: Mapping[str, Any]) -> int:
@@ -91,6 +99,8 @@ class LocalRun:
                 self._in_background(self._wait)
                 result = self._until_the_end()
                 self._view.end(result)
+                if self._at_once:
+                    self._close_at_once()
         finally:
             self._view.close()
         return self._exit_code(result)
@@ -111,6 +121,9 @@ class LocalRun:
                     self._on_line(text)
                 case _Refused(node_id, why):
                     self._view.note(f"'{node_id}' did not take the answer: {why}")
+                case _OutOfTime():
+                    self._view.note("A task blocks the engine: how the run ended could not be recorded.")
+                    self._leave()
                 case _Crashed(error):
                     raise error
                 case _Ended(result):  # last of a closed set
@@ -177,25 +190,41 @@ class LocalRun:
     # --- Stopping ----------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: int) -> None:
-        if self._stopping and number == signal.SIGINT:
-            self._leave_at_once()
         if not self._stopping:
             self._stopping = True
             self._view.note("Stopping: the tasks were asked to end. Press Ctrl-C again to stop at once.")
             self._cancel(f"stopped by {signal.Signals(number).name}")
+        elif number == signal.SIGINT and not self._at_once:
+            self._at_once = True
+            self._view.note("Stopping at once.")
+            self._cancel("stopped at once by SIGINT", immediate=True)
+            self._in_background(self._count_down)
+        elif number == signal.SIGINT:
+            self._leave()
 
-    def _cancel(self, reason: str) -> None:
+    def _cancel(self, reason: str, *, immediate: bool = False) -> None:
         def cancel() -> None:
-            with contextlib.suppress(CommandRejected, UnknownRunError):  # it has just ended: then there is no need
-                self._engine.cancel(self._run_id, reason)
+            # It has just ended, or the engine has: then there is no need.
+            with contextlib.suppress(CommandRejected, UnknownRunError, EngineClosedError, CancelledError):
+                self._engine.cancel(self._run_id, reason, immediate=immediate)
 
         self._in_background(cancel)
 
-    def _leave_at_once(self) -> None:
+    def _count_down(self) -> None:
+        threading.Event().wait(_LAST_CHANCE_SEC)
+        self._inbox.put(_OutOfTime())
+
+    def _close_at_once(self) -> None:
+        closing = self._in_background(self._engine.close)
+        closing.join(_LAST_CHANCE_SEC)
+        if closing.is_alive():
+            self._leave()
+
+    def _leave(self) -> NoReturn:
         """End the process without waiting for threads, which may be stuck and can hold the interpreter's end."""
         self._view.note("Stopped at once.")
         self._view.close()
-        self._in_background(self._engine.close).join(_LAST_CHANCE_SEC)
+        self._in_background(self._engine.close).join(_LAST_CHANCE_SEC)  # it ends child processes, if it can
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(STOPPED)

@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pyoco_server.cli.usage import UsageError
+from pyoco_server.flows.errors import FlowSyntaxError
+from pyoco_server.flows.yaml_reader import plain, read_document
 
-_EXAMPLE = 'pyoco-client run flow.py --param name=Ada --param \'tags=["a", "b"]\' --params \'{"count": 3}\''
+_PAIR_EXAMPLE = """pyoco-client run flow.py --param name=Ada --param 'tags=["a", "b"]'"""
+_OBJECT_EXAMPLE = """pyoco-client run flow.py --params '{"name": "Ada", "count": 3}'"""
+_FILE_EXAMPLE = "echo 'name: Ada' > params.yaml && pyoco-client run flow.py --params-file params.yaml"
+_YAML = frozenset({".yaml", ".yml"})
+_HALF = "it has half of a surrogate pair, which is not text"
 
 
 def read_params(pairs: Sequence[str], text: str | None, file: str | None) -> dict[str, Any]:
     """Put the three forms together; UsageError if one of them cannot be read."""
     params: dict[str, Any] = {}
     if file is not None:
-        params |= _json_object(_content(file), f"--params-file {file}")
+        params |= _file_object(Path(file))
     if text is not None:
-        params |= _json_object(text, "--params")
+        params |= _object(_json(text, "--params", _OBJECT_EXAMPLE), "--params", _OBJECT_EXAMPLE)
     for pair in pairs:
         name, value = _pair(pair)
         params[name] = value
@@ -34,28 +40,50 @@ def typed_value(text: str) -> Any:  # noqa: ANN401 any JSON value
 
 def _pair(pair: str) -> tuple[str, Any]:
     if not _is_text(pair):
-        raise UsageError(f"--param {pair!r} is not UTF-8 text", example=_EXAMPLE)
+        raise UsageError(f"--param {pair!r} is not UTF-8 text", example=_PAIR_EXAMPLE)
     name, equals, value = pair.partition("=")
     if not equals or not name.strip():
-        raise UsageError(f"--param {pair!r} is not of the form name=value", example=_EXAMPLE)
+        raise UsageError(f"--param {pair!r} is not of the form name=value", example=_PAIR_EXAMPLE)
     return name.strip(), typed_value(value)
 
 
-def _content(file: str) -> str:
+def _file_object(path: Path) -> dict[str, Any]:
+    """What a file holds is said by its name; without a telling one, by its first sign."""
+    name = f"--params-file {path}"
+    text = _content(path, name)
+    is_json = path.suffix.lower() == ".json" or (path.suffix.lower() not in _YAML and text.lstrip()[:1] in {"{", "["})
+    return _object(_json(text, name, _FILE_EXAMPLE) if is_json else _yaml(text, name), name, _FILE_EXAMPLE)
+
+
+def _content(path: Path, name: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name no file can have
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--params-file {file}: {reason}", example=_EXAMPLE) from error
+        raise UsageError(f"{name}: {reason}", example=_FILE_EXAMPLE) from error
 
 
-def _json_object(text: str, name: str) -> dict[str, Any]:
+def _yaml(text: str, name: str) -> Any:  # noqa: ANN401 any plain value
+    """YAML as a flow.yaml may have it: no anchors, no tags, nothing that JSON could not say."""
     try:
-        value = _parsed(text)
+        value = plain(read_document(text))
+    except FlowSyntaxError as error:
+        raise UsageError(f"{name}: {error}", example=_FILE_EXAMPLE) from error
+    if not _is_text(json.dumps(value, ensure_ascii=False)):
+        raise UsageError(f"{name}: {_HALF}", example=_FILE_EXAMPLE)
+    return value
+
+
+def _json(text: str, name: str, example: str) -> Any:  # noqa: ANN401 any JSON value
+    try:
+        return _parsed(text)
     except ValueError as error:
-        raise UsageError(f"{name} is not JSON: {error}", example=_EXAMPLE) from error
+        raise UsageError(f"{name} is not JSON: {error}", example=example) from error
+
+
+def _object(value: object, name: str, example: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UsageError(f'{name} must be a JSON object, such as {{"count": 3}}', example=_EXAMPLE)
+        raise UsageError(f'{name} must be an object, such as {{"count": 3}}', example=example)
     return value
 
 
@@ -64,7 +92,7 @@ def _parsed(text: str) -> Any:  # noqa: ANN401 any JSON value
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         if not _is_text(json.dumps(value, ensure_ascii=False)):
-            raise ValueError("it has half of a surrogate pair, which is not text")
+            raise ValueError(_HALF)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     return value

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pyoco_server.cli.json_view import JsonView, reserved_stdout
 from pyoco_server.cli.live_view import LiveView
-from pyoco_server.cli.load_flow import load_flow
+from pyoco_server.cli.load_flow import load_flow, placed_in
 from pyoco_server.cli.local_run import LocalRun
 from pyoco_server.cli.params import read_params
 from pyoco_server.cli.plain_view import PlainView
@@ -20,6 +20,7 @@ _DESCRIPTION = """\
 Run a flow in this process. FILE is a .py file with a pyoco Flow, or a flow.yaml; tasks beside it can be imported.
 
 Ctrl-C asks the tasks to stop; a second Ctrl-C ends the run at once.
+Parameters come from --params-file, then --params, then each --param; the later wins.
 Exit codes: 0 completed, 1 failed or not understood, 130 stopped by Ctrl-C."""
 _EXAMPLE = "pyoco-client run flow.py --param name=Ada"
 
@@ -38,7 +39,7 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--flow", metavar="NAME", help="which flow, if the file has several")
     parser.add_argument("--param", metavar="K=V", action="append", default=[], help="a parameter: JSON, else text")
     parser.add_argument("--params", metavar="JSON", help="parameters as a JSON object")
-    parser.add_argument("--params-file", metavar="FILE", help="a file with parameters as a JSON object")
+    parser.add_argument("--params-file", metavar="FILE", help="a file with parameters, JSON or YAML")
     parser.add_argument("--grace-sec", metavar="N", type=_seconds, default=10.0, help="time to stop after Ctrl-C (10)")
     looks = parser.add_mutually_exclusive_group()
     looks.add_argument("--json", action="store_true", help="write one event per line as JSON, and nothing else")
@@ -53,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     with _view(as_json=arguments.json, plain=arguments.plain) as view:
         flow = load_flow(arguments.target, arguments.flow)
         engine = Engine(cancel_grace_sec=arguments.grace_sec)
-        return LocalRun(engine, view, TerminalLines.of_stdin()).go(flow, params)
+        with placed_in(arguments.target):
+            return LocalRun(engine, view, TerminalLines.of_stdin()).go(flow, params)
 
 
 @contextmanager

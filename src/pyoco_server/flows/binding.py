@@ -11,8 +11,9 @@ from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ship
 from pyoco.discovery.plugins import PluginRegistry, iter_entry_points  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
-from pyoco_server.flows.errors import FlowError
-from pyoco_server.flows.model import FlowModel, TaskSpec, tasks_of
+from pyoco_server.flows.errors import FlowError, FlowSyntaxError
+from pyoco_server.flows.model import FlowModel, Origin, TaskSpec, tasks_of
+from pyoco_server.flows.positions import close_to, instead_of
 
 Function = Callable[..., Any]
 
@@ -20,32 +21,45 @@ Function = Callable[..., Any]
 def bind(model: FlowModel, known: Mapping[str, Function] | None = None) -> dict[str, Function]:
     """Return the function of every task; ``known`` are functions already at hand, by task name. FlowError otherwise."""
     plugins = _Plugins()
-    return {task.name: _find(task, known or {}, plugins) for task in tasks_of(model) if task.wait is None}
+    return {task.name: _find(task, model, known or {}, plugins) for task in tasks_of(model) if task.wait is None}
 
 
-def _find(task: TaskSpec, known: Mapping[str, Function], plugins: "_Plugins") -> Function:
+def _find(task: TaskSpec, model: FlowModel, known: Mapping[str, Function], plugins: "_Plugins") -> Function:
+    origin = model.origins.get(task.name)
     if task.callable is not None:
-        return _import(task.name, task.callable)
+        return _import(task.name, task.callable, origin)
     name = task.use or task.name
     function = known.get(name) or plugins.get(name)
     if function is None:
-        raise FlowError(
-            f"task '{task.name}': there is no task named '{name}' here; "
-            "give it a callable 'module:function', or install the plug-in that has it"
-        )
+        meant = close_to(name, [other for other in origin.described if other != name]) if origin else None
+        remedy = "give it a callable 'module:function', or install the plug-in that has it"
+        remedy = f"did you mean '{meant}'? Otherwise {remedy}" if meant else remedy
+        raise _missing(task.name, f"there is no task named '{name}' here", remedy, origin)
     return function
 
 
-def _import(name: str, path: str) -> Function:
+def _import(name: str, path: str, origin: Origin | None) -> Function:
     module_name, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise FlowError(f"task '{name}': cannot import '{path}': {error}") from error
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        remedy = "write module.path:function of a module that is installed or beside the flow"
+        raise _missing(name, f"cannot import '{path}': {error}", remedy, origin) from error
+    found = getattr(module, attribute, None)
     function = found.task.func if isinstance(found, TaskWrapper) else found.func if isinstance(found, Task) else found
     if not callable(function):
-        raise FlowError(f"task '{name}': '{path}' is not a function")
+        problem = "is not a function" if hasattr(module, attribute) else "does not exist"
+        others = [word for word, value in vars(module).items() if callable(value)]
+        remedy = instead_of(attribute, others, f"name a function of {module_name}")
+        raise _missing(name, f"cannot import '{path}': '{attribute}' {problem}", remedy, origin)
     return _checked(function)
+
+
+def _missing(name: str, problem: str, remedy: str, origin: Origin | None) -> FlowError:
+    """What to say of a task without a function; with its place, if the flow was read from a file."""
+    if origin is None:
+        return FlowError(f"task '{name}': {problem}; {remedy}")
+    return FlowSyntaxError(origin.line, origin.column, f"task '{name}': {problem}", remedy)
 
 
 def _checked(function: Any) -> Function:  # noqa: ANN401 known to be callable, of whatever kind

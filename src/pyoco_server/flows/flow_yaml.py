@@ -4,19 +4,20 @@ from pyoco_server.flows.errors import FlowSyntaxError
 from pyoco_server.flows.grammar import parse_graph
 from pyoco_server.flows.graph_pipes import expand_pipes
 from pyoco_server.flows.graph_steps import build_steps
-from pyoco_server.flows.graph_terms import Pipeline
+from pyoco_server.flows.graph_terms import Pipeline, task_terms
 from pyoco_server.flows.model import FlowModel, Program
 from pyoco_server.flows.positions import Mark, shown
 from pyoco_server.flows.yaml_fields import Fields, text_node
 from pyoco_server.flows.yaml_reader import MAX_BYTES, Scalar, plain, read_document
 from pyoco_server.flows.yaml_tasks import TaskBook
 
-FILE_KEYS = ("version", "flow", "tasks", "pipes", "runtime")
+FILE_KEYS = ("flow", "tasks", "pipes", "runtime", "version")
 FLOW_KEYS = ("graph", "defaults")
 RUNTIME_KEYS = ("expose_env",)
 MAX_GRAPH_TEXT = 131_072
 """Characters in the graph and all pipes: far more than 4096 steps need, and parsed in about a second."""
 
+_WRITE_A_FLOW = "write 'flow:' with 'graph:' inside"
 _HINTS = {
     "flows": "a file holds one flow; write 'flow:' with 'graph:' inside",
     "discovery": "remove it; name functions with tasks.<name>.callable or tasks.<name>.use",
@@ -32,18 +33,21 @@ def read_flow_yaml(text: str | bytes, *, name: str, max_bytes: int = MAX_BYTES) 
     Raises :class:`FlowSyntaxError`, which says where the problem is and what to write instead, for anything that is
     not understood completely; :class:`FlowTooLargeError` (one of them) if the file has more than ``max_bytes`` bytes.
     """
-    document = read_document(text, max_bytes=max_bytes)
+    document = read_document(text, max_bytes=max_bytes, if_empty=_WRITE_A_FLOW)
     file = Fields(document, "the file", FILE_KEYS, _HINTS)
     _check_version(file)
     flow = _flow(file)
     graph, pipes = _graph(flow), _pipes(file)
     _check_length([graph, *pipes.values()])
     expanded = expand_pipes(_parsed(graph), {name: _parsed(pipe) for name, pipe in pipes.items()})
+    env = _expose_env(file)
+    book = TaskBook(file.mapping("tasks"), env)
     return FlowModel(
         name=name,
-        body=Program(build_steps(expanded, TaskBook(file.mapping("tasks")).spec)),
+        body=Program(build_steps(expanded, book.spec, env)),
         defaults=flow.values("defaults"),
-        expose_env=_expose_env(file),
+        expose_env=env,
+        origins={term.name.text: book.origin(term.task) for term in task_terms(expanded)},
     )
 
 
@@ -61,7 +65,7 @@ def _flow(file: Fields) -> Fields:
     if node is None:
         written = file.written("flow")
         mark = written.key_mark if written else Mark(1, 1)
-        raise FlowSyntaxError(*mark, "the file has no flow", "write 'flow:' with 'graph:' inside")
+        raise FlowSyntaxError(*mark, "the file has no flow", _WRITE_A_FLOW)
     return Fields(node, "'flow'", FLOW_KEYS)
 
 
@@ -70,8 +74,8 @@ def _graph(flow: Fields) -> Scalar:
     if node is None:
         written = flow.written("graph")
         mark = written.key_mark if written else flow.mark
-        raise FlowSyntaxError(*mark, "the flow has no graph", "write graph: a >> b")
-    return text_node(node, flow.name("graph"))
+        raise FlowSyntaxError(*mark, "the flow has no graph", "write 'graph: a >> b'")
+    return text_node(node, flow.name("graph"), "write a >> b, or '|' and the graph on lines of its own")
 
 
 def _pipes(file: Fields) -> dict[str, Scalar]:

@@ -5,7 +5,7 @@ each other's. So everything needed is copied out once, when a flow is handed ove
 not in the flow are left behind.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pyoco.core.models import Flow, Task  # type: ignore[import-untyped]  # pyoco ships no type information
@@ -50,6 +50,20 @@ def read_flow(flow: Flow) -> Authored:
     return Authored(FlowModel(name=flow.name or "main", body=body), reader.functions)
 
 
+def _check_names(flow: Flow, tasks: Mapping[str, Task]) -> None:
+    """Refuse a flow that lost a task to another of its name.
+
+    To pyoco tasks of one name are equal, so its set of tasks keeps the first, and the function of the second would
+    never be called. What was chained is still in the flow's definition, and shows it.
+    """
+    for node in flow.build_program().steps:
+        if node.task is not tasks.get(node.task.name):
+            raise FlowError(
+                f"flow '{flow.name}': two different tasks have the name '{node.task.name}', and only one of them would "
+                "run; give one another name: rename its function, or set task.name before it is put into the flow"
+            )
+
+
 class _Reader:
     """Copies the parts of a flow, and collects the functions it meets."""
 
@@ -58,6 +72,7 @@ class _Reader:
 
     def network(self, flow: Flow) -> Network:
         tasks = {task.name: task for task in flow.tasks}
+        _check_names(flow, tasks)
         depends_on = {
             name: tuple(sorted(other.name for other in task.dependencies if other.name in tasks))
             for name, task in tasks.items()

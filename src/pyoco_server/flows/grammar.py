@@ -194,6 +194,8 @@ def _unexpected_after(previous: Token, token: Token, fitting: set[str], expected
         only = f"there are only {', '.join(Block)}; a task is just its name"
         remedy = instead_of(previous, [*Block], only)
         return FlowSyntaxError(*_mark(previous), f"there is no block {shown(previous)}", remedy)
+    if previous.type == "LPAR" and token.type in {"NUMBER", "STRING", "TEMPLATE"} and "IDENT" in fitting:
+        return FlowSyntaxError(*mark, f"{_shown(token)} has no name", "write name=value, as in repeat(count=3)")
     if token.type in _BLOCKS and previous.type == "_COLON":
         return FlowSyntaxError(*mark, "a block cannot have a name", "name tasks only (node:task)")
     if "_SHIFT" in fitting and token.type == "_AMP":

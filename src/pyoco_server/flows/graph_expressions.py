@@ -1,13 +1,13 @@
 """What the words in a block's parentheses mean: expressions, numbers and the values of cases.
 
-The same words mean the same as in pyoco. An expression is handed on in pyoco's own syntax and has been checked by
-pyoco's own class, so that what is accepted here can be evaluated later.
+The same words mean the same as in pyoco. An expression is handed on in pyoco's own syntax and has been checked, so that
+what is accepted here can be evaluated later, as far as that can be told in advance.
 """
 
 import re
+from collections.abc import Collection
 
-from pyoco.dsl.expressions import Expression  # type: ignore[import-untyped]  # pyoco ships no type information
-
+from pyoco_server.flows.bounded_expressions import OutOfBoundsError, check_expression
 from pyoco_server.flows.errors import FlowSyntaxError
 from pyoco_server.flows.graph_terms import Word
 from pyoco_server.flows.positions import shown
@@ -16,15 +16,16 @@ MAX_EXPRESSION = 2_000
 LARGEST_NUMBER = 2**63 - 1
 
 _PATH = re.compile(r"[A-Za-z_][\w.]*")
+_ROOT = re.compile(r"(?<![\w.$'\"])(params|results|scratch|artifacts|loop|loops)\.(?=\w)")
 _EXAMPLE = "write a path like {{ params.n }}, or an expression like {{ $ctx.params.n > 3 }}"
 
 
-def expression(word: Word, *, default_to_params: bool) -> str:
+def expression(word: Word, *, default_to_params: bool, env: Collection[str] | None = None) -> str:
     """The expression a word stands for.
 
     What has a ``$ctx.`` or ``$env.`` in it is an expression already. Otherwise it must be a path: ``env.X`` is a
     variable of the environment, anything with a dot a path in the context; a single name is a parameter if
-    ``default_to_params``, else it too is looked up in the context.
+    ``default_to_params``, else it too is looked up in the context. ``env`` are the variables it may name, if not all.
     """
     bare = word.text.strip()
     if bare.startswith("{{") and bare.endswith("}}"):
@@ -35,7 +36,7 @@ def expression(word: Word, *, default_to_params: bool) -> str:
         raise FlowSyntaxError(
             *word.mark, f"an expression of more than {MAX_EXPRESSION} characters", "compute the value in a task"
         )
-    return _checked(_reference(bare, word, default_to_params=default_to_params), word)
+    return _checked(_reference(bare, word, default_to_params=default_to_params), word, env)
 
 
 def case_value(word: Word) -> str | int | bool:
@@ -45,9 +46,9 @@ def case_value(word: Word) -> str | int | bool:
     return whole_number(word) if word.text.isdigit() else word.text
 
 
-def repeat_count(word: Word) -> int | str:
+def repeat_count(word: Word, *, env: Collection[str] | None = None) -> int | str:
     """How often to repeat: a whole number, or the expression that will tell."""
-    return whole_number(word) if word.text.isdigit() else expression(word, default_to_params=True)
+    return whole_number(word) if word.text.isdigit() else expression(word, default_to_params=True, env=env)
 
 
 def whole_number(word: Word, *, least: int = 0) -> int:
@@ -65,7 +66,7 @@ def _reference(bare: str, word: Word, *, default_to_params: bool) -> str:
     if "$ctx." in bare or "$env." in bare:
         return bare
     if not _PATH.fullmatch(bare):
-        raise FlowSyntaxError(*word.mark, f"{shown(bare)} is neither a path nor an expression", _EXAMPLE)
+        raise FlowSyntaxError(*word.mark, f"{shown(bare)} is neither a path nor an expression", _meant(bare))
     root, dot, rest = bare.partition(".")
     if dot and root in {"env", "ctx"}:
         return f"${root}.{rest}"
@@ -74,13 +75,21 @@ def _reference(bare: str, word: Word, *, default_to_params: bool) -> str:
     return f"$ctx.params.{bare}"
 
 
-def _checked(source: str, word: Word) -> str:
+def _meant(bare: str) -> str:
+    """What to write instead: the same with ``$ctx.`` before its names, if that makes an expression of it."""
+    meant = _ROOT.sub(r"$ctx.\g<0>", bare)
     try:
-        Expression(source)
-    except (ValueError, SyntaxError) as error:
+        check_expression(meant)
+    except ValueError:
+        return _EXAMPLE
+    return f"write {{{{ {meant} }}}}" if len(meant) <= 80 and meant != bare else _EXAMPLE
+
+
+def _checked(source: str, word: Word, env: Collection[str] | None) -> str:
+    try:
+        check_expression(source, env=env)
+    except OutOfBoundsError as error:
+        raise FlowSyntaxError(*word.mark, error.problem, error.remedy) from error
+    except ValueError as error:
         raise FlowSyntaxError(*word.mark, f"the expression {shown(source)} is not valid: {error}", _EXAMPLE) from error
-    except (RecursionError, MemoryError) as error:
-        raise FlowSyntaxError(
-            *word.mark, "an expression with too many operators", "compute the value in a task"
-        ) from error
     return source

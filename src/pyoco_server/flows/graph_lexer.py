@@ -121,6 +121,11 @@ def _refused(source: Located, at: int, what: str) -> FlowSyntaxError:
             return FlowSyntaxError(*mark, "a single '>'", "write '>>' between steps")
         case "|":
             return FlowSyntaxError(*mark, "'|' means nothing in a graph", "write switch(on=…){ … } for a choice")
+        case "-":
+            remedy = "write '>>' between steps; names have letters, digits and '_' only"
+            return FlowSyntaxError(*mark, "'-' means nothing in a graph", remedy)
+        case "“" | "”" | "‘" | "’" | "«" | "»" | "„":
+            return FlowSyntaxError(*mark, f"{what} is not a quotation mark here", "write ' or \"")
         case _:
             return FlowSyntaxError(
                 *mark,

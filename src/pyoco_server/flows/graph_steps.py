@@ -1,6 +1,6 @@
 """From terms to steps: what a graph means."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyoco_server.flows.errors import FlowSyntaxError
 from pyoco_server.flows.graph_expressions import case_value, expression, repeat_count, whole_number
@@ -45,9 +45,12 @@ ARGUMENTS = {
 _DEFAULT_VALUE = "__default__"  # a case of this value is pyoco's other way to write 'default'
 
 
-def build_steps(graph: Pipeline, spec_of: SpecOf) -> Steps:
-    """The steps of a graph whose pipes are expanded, or :class:`FlowSyntaxError`."""
-    return _Steps(spec_of).pipeline(graph)
+def build_steps(graph: Pipeline, spec_of: SpecOf, env: Collection[str] | None = None) -> Steps:
+    """The steps of a graph whose pipes are expanded, or :class:`FlowSyntaxError`.
+
+    ``env`` are the variables of the environment that expressions may name; any, if there is no such list.
+    """
+    return _Steps(spec_of, env).pipeline(graph)
 
 
 class _Arguments:
@@ -94,8 +97,9 @@ class _Arguments:
 
 
 class _Steps:
-    def __init__(self, spec_of: SpecOf) -> None:
+    def __init__(self, spec_of: SpecOf, env: Collection[str] | None) -> None:
         self._spec_of = spec_of
+        self._env = env
         self._given_names: dict[str, bool] = {}
         """Node names so far; True for those the graph itself gave (``node:task``)."""
 
@@ -129,10 +133,10 @@ class _Steps:
         body = self.pipeline(term.body)
         match term.block:
             case Block.REPEAT:
-                return Repeat(repeat_count(arguments["count"]), body, arguments.collect(Collect.LIST))
+                return Repeat(repeat_count(arguments["count"], env=self._env), body, arguments.collect(Collect.LIST))
             case Block.FOREACH:
                 return ForEach(
-                    over=expression(arguments["over"], default_to_params=True),
+                    over=expression(arguments["over"], default_to_params=True, env=self._env),
                     body=body,
                     item=arguments.identifier("item"),
                     index=arguments.identifier("index"),
@@ -141,14 +145,14 @@ class _Steps:
                 )
             case _:
                 return Until(
-                    condition=expression(arguments["cond"], default_to_params=False),
+                    condition=expression(arguments["cond"], default_to_params=False, env=self._env),
                     body=body,
                     max_iter=arguments.number("max_iter"),
                     collect=arguments.collect(Collect.LAST),
                 )
 
     def _switch(self, term: SwitchTerm) -> Switch:
-        on = expression(_Arguments(Block.SWITCH, term.arguments)["on"], default_to_params=True)
+        on = expression(_Arguments(Block.SWITCH, term.arguments)["on"], default_to_params=True, env=self._env)
         if not term.cases:
             raise FlowSyntaxError(*term.mark, "a switch without cases", "write at least one: { value: task }")
         cases: list[Case] = []

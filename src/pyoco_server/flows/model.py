@@ -177,6 +177,14 @@ class Network(msgspec.Struct, frozen=True):
     depends_on: Mapping[str, tuple[str, ...]]
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where a file says what the function of a task is, and the names of all tasks it describes."""
+
+    line: int
+    column: int
+    described: tuple[str, ...] = ()
+
+
 class FlowModel(msgspec.Struct, frozen=True, kw_only=True):
     """A whole flow. Expressions are in pyoco's own syntax (``$ctx.params.n > 3``)."""
 
@@ -185,6 +193,8 @@ class FlowModel(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Mapping[str, Any] = {}
     """Parameters that hold unless the run is given others."""
     expose_env: tuple[str, ...] = ()
+    origins: Mapping[str, Origin] = {}
+    """By the names of tasks, if the flow was read from a file."""
 
 
 def tasks_of(model: FlowModel) -> list[TaskSpec]:

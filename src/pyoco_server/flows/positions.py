@@ -144,8 +144,13 @@ def shown(text: object) -> str:
 
 def instead_of(word: str, known: Sequence[str], otherwise: str | None = None) -> str:
     """What to write instead of an unknown word: the known one that comes close, or else one of them all."""
-    # Comparing long texts takes long, and nobody mistypes one.
-    short = [candidate for candidate in known if max(len(candidate), len(word)) <= _LONGEST_SHOWN]
-    if close := get_close_matches(word, short, n=1):
-        return f"did you mean '{close[0]}'?"
+    if close := close_to(word, known):
+        return f"did you mean '{close}'?"
     return otherwise or f"write one of {', '.join(known)}"
+
+
+def close_to(word: str, known: Sequence[str]) -> str | None:
+    """The known word that somebody may have meant who wrote this one."""
+    # Comparing long texts takes long, and nobody mistypes one; nor does anybody read a list of thousands.
+    short = [candidate for candidate in known[:1000] if max(len(candidate), len(word)) <= _LONGEST_SHOWN]
+    return next(iter(get_close_matches(word, short, n=1)), None)

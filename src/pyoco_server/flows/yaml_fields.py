@@ -42,10 +42,12 @@ def is_nothing(node: Node) -> bool:
     return isinstance(node, Scalar) and node.value is None
 
 
-def text_node(node: Node, what: str) -> Scalar:
+def text_node(
+    node: Node, what: str, remedy: str = "write text; put it in quotes if it looks like something else"
+) -> Scalar:
     """A node that holds a text that is not empty."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        raise wrong(node, what, "text", "write text; put it in quotes if it looks like something else")
+        raise wrong(node, what, "text", remedy)
     if not node.value.strip():
         raise FlowSyntaxError(*node.mark, f"{what} is empty", "write something, or remove the key")
     return node
@@ -58,12 +60,22 @@ def text_of(node: Node, what: str) -> str:
 
 def number_of(node: Node, what: str, least: float, most: float) -> float:
     """A number between two others; true and false are none."""
-    remedy = f"write a number from {least:g} to {most:g}"
+    remedy = f"write a number from {least:.0f} to {most:.0f}, without quotes"
     if not isinstance(node, Scalar) or isinstance(node.value, bool) or not isinstance(node.value, int | float):
         raise wrong(node, what, "a number", remedy)
     if not least <= node.value <= most:
         raise FlowSyntaxError(*node.mark, f"{what} is too {'small' if node.value < least else 'large'}", remedy)
     return float(node.value)
+
+
+def _blank_missing(text: str, known: AnySequence[str]) -> str | None:
+    """What to say if a key was meant, but a blank is missing, or is one of those that only look like one."""
+    key, colon, _ = text.partition(":")
+    if colon and key in known:
+        return f"write a blank after the colon: {key}: …"
+    if any(character.isspace() and character not in " \t\n" for character in text[:60]):
+        return "there is a blank in it that is none to YAML; type it again with the space bar"
+    return None
 
 
 class Fields:
@@ -73,10 +85,12 @@ class Fields:
         self, node: Node, what: str, known: AnySequence[str], hints: AnyMapping[str, str] | None = None
     ) -> None:
         if not isinstance(node, Mapping):
-            raise wrong(node, what, "a mapping", f"write keys and values: {{ {known[0]}: … }}")
+            written = str(node.value) if isinstance(node, Scalar) else ""
+            remedy = _blank_missing(written, known) or f"write keys and values: {{ {known[0]}: … }}"
+            raise wrong(node, what, "a mapping", remedy)
         for key, entry in node.entries.items():
             if key not in known:
-                remedy = (hints or {}).get(key) or instead_of(key, known)
+                remedy = (hints or {}).get(key) or _blank_missing(key, known) or instead_of(key, known)
                 raise FlowSyntaxError(*entry.key_mark, f"{what} has no key {shown(key)}", remedy)
         self._entries = node.entries
         self._what = what

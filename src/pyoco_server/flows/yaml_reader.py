@@ -27,6 +27,16 @@ _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset({"null", "bool", "int", "float", "str"})
 _RESOLVER = Resolver()
+_CHECK = "check indentation, colons and quotes in this line and above it"
+_YAML_REMEDIES = {
+    "mapping values are not allowed": (
+        "put a text with ': ' in it in quotes, or write '|' and the text on lines of its own; "
+        "or does the key above lack its colon?"
+    ),
+    "could not find expected ':'": "write a colon after the key; indent the lines of a text after '|'",
+    "expected key": "indent this line as its neighbours; close quotes and brackets above it",
+    "<block end>": "indent this line as its neighbours; close quotes and brackets above it",
+}
 
 
 class Scalar(msgspec.Struct, frozen=True):
@@ -77,11 +87,17 @@ def plain(node: Node) -> Any:  # noqa: ANN401 a document can hold any plain valu
             return {key: plain(entry.node) for key, entry in node.entries.items()}
 
 
-def read_document(text: str | bytes, *, max_bytes: int = MAX_BYTES, loader: Any = _LOADER) -> Node:  # noqa: ANN401
+def read_document(
+    text: str | bytes,
+    *,
+    max_bytes: int = MAX_BYTES,
+    if_empty: str = "write keys and values: { key: value }",
+    loader: Any = _LOADER,  # noqa: ANN401 a class of PyYAML's, or one of its libyaml's
+) -> Node:
     """Read the one document of a YAML file, or raise :class:`FlowSyntaxError`.
 
-    :class:`FlowTooLargeError` is raised for more than ``max_bytes`` bytes of UTF-8. ``loader`` is the PyYAML loader
-    whose parser is used; libyaml's if there is one.
+    :class:`FlowTooLargeError` is raised for more than ``max_bytes`` bytes of UTF-8. ``if_empty`` is the remedy for a
+    file without one. ``loader`` is the PyYAML loader whose parser is used; libyaml's if there is one.
     """
     source = SourceFile(_decode(text, max_bytes).removeprefix("\ufeff"))
     if found := Reader.NON_PRINTABLE.search(source.text):
@@ -96,7 +112,7 @@ def read_document(text: str | bytes, *, max_bytes: int = MAX_BYTES, loader: Any 
             composer.feed(event)
     except yaml.MarkedYAMLError as error:
         raise _not_yaml(error, source) from error
-    return composer.result()
+    return composer.result(if_empty)
 
 
 def _decode(text: str | bytes, max_bytes: int) -> str:
@@ -114,14 +130,20 @@ def _decode(text: str | bytes, max_bytes: int) -> str:
 
 def _too_large(max_bytes: int) -> FlowTooLargeError:
     return FlowTooLargeError(
-        1, 1, f"the file has more than {max_bytes} bytes", "make it smaller; keep data out of the flow and pass it in"
+        1, 1, f"the file has more than {max_bytes} bytes", "make it smaller; keep data in a file of its own"
     )
 
 
 def _not_yaml(error: yaml.MarkedYAMLError, source: SourceFile) -> FlowSyntaxError:
     place = error.problem_mark or error.context_mark
-    mark = source.mark(min(place.index, len(source.text))) if place else Mark(1, 1)
-    return FlowSyntaxError(*mark, f"this is not YAML: {error.problem}", "check indentation, colons and quotes above it")
+    index = min(place.index, len(source.text)) if place else 0
+    problem = str(error.problem)
+    if "cannot start any token" in problem:
+        tab = source.text[index : index + 1] == "\t"
+        remedy = "indent with blanks, not with tabs" if tab else "put the text in quotes"
+    else:
+        remedy = next((told for part, told in _YAML_REMEDIES.items() if part in problem), _CHECK)
+    return FlowSyntaxError(*source.mark(index), f"this is not YAML: {problem}", remedy)
 
 
 class _Open:
@@ -156,7 +178,7 @@ class _Composer:
             case yaml.AliasEvent():
                 raise FlowSyntaxError(*mark, f"alias '*{event.anchor}'", "write the value out; aliases are not read")
             case yaml.DocumentStartEvent() if self._root is not None:
-                raise FlowSyntaxError(*mark, "a second document begins here", "keep one flow to a file")
+                raise FlowSyntaxError(*mark, "a second document begins here", "keep one document to a file")
             case yaml.ScalarEvent():
                 self._count(event, mark)
                 self._scalar(event, mark)
@@ -171,9 +193,9 @@ class _Composer:
             case _:  # the stream's begin and end say nothing
                 pass
 
-    def result(self) -> Node:
+    def result(self, if_empty: str) -> Node:
         if self._root is None:
-            raise FlowSyntaxError(1, 1, "the file is empty", "write a 'flow:' with a 'graph:'")
+            raise FlowSyntaxError(1, 1, "the file is empty", if_empty)
         return self._root
 
     def _count(self, event: Any, mark: Mark) -> None:  # noqa: ANN401
@@ -185,7 +207,7 @@ class _Composer:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise FlowSyntaxError(
-                *mark, f"the file has more than {MAX_NODES} keys and values", "keep data out of the flow and pass it in"
+                *mark, f"the file has more than {MAX_NODES} keys and values", "keep data in a file of its own"
             )
 
     def _mapping_awaiting_key(self) -> Mapping | None:
@@ -195,7 +217,7 @@ class _Composer:
 
     def _enter(self, node: Sequence | Mapping, mark: Mark) -> None:
         if self._mapping_awaiting_key() is not None:
-            raise FlowSyntaxError(*mark, "a key that is not text", "write a name before the colon")
+            raise FlowSyntaxError(*mark, "a key that is not text", "write a name before the colon; put {{ }} in quotes")
         if len(self._open) >= MAX_DEPTH:
             raise FlowSyntaxError(*mark, f"more than {MAX_DEPTH} levels of nesting", "make the value flatter")
         self._open.append(_Open(node))

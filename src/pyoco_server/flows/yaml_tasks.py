@@ -1,14 +1,17 @@
 """The ``tasks:`` of a flow.yaml."""
 
 import re
+from collections.abc import Collection
 from collections.abc import Mapping as AnyMapping
 from enum import StrEnum, unique
 from typing import Any
 
 import msgspec
 
+from pyoco_server.flows.bounded_expressions import OutOfBoundsError, check_path, check_variable
 from pyoco_server.flows.errors import FlowSyntaxError
-from pyoco_server.flows.model import Backoff, BackoffKind, Isolation, OnFailure, TaskSpec, WaitSpec
+from pyoco_server.flows.graph_terms import Word
+from pyoco_server.flows.model import Backoff, BackoffKind, Isolation, OnFailure, Origin, TaskSpec, WaitSpec
 from pyoco_server.flows.positions import Mark, shown
 from pyoco_server.flows.yaml_fields import LARGEST, Fields, is_nothing, number_of, wrong
 from pyoco_server.flows.yaml_reader import Mapping, Node, Scalar, plain
@@ -36,6 +39,8 @@ _TASK_HINTS = {
     "depends_on": "remove it; write a >> b in the graph",
     "timeout": "did you mean 'timeout_sec'?",
 }
+_REFERENCE = re.compile(r"\$node\.[^.]+\.output(\..*)?|\$ctx\.params\..+|\$env\..+", re.DOTALL)
+_REFERENCES = "write $node.<name>.output, $ctx.params.<name> or $env.<name>; other texts must not begin with '$'"
 _CALLABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -53,14 +58,18 @@ class _Draft(msgspec.Struct, frozen=True):
 
     given: dict[str, Any]
     mark: Mark
+    source_mark: Mark
+    """Where its function is named; its own name if it is not."""
 
 
 class TaskBook:
     """All tasks of a flow.yaml; gives each by name, also those the file says nothing about."""
 
-    def __init__(self, tasks: Mapping | None) -> None:
+    def __init__(self, tasks: Mapping | None, env: Collection[str] | None = None) -> None:
+        """``env`` are the variables of the environment that inputs may name; any, if there is no such list."""
         entries = tasks.entries if tasks else {}
-        self._drafts = {name: _read_task(name, entry.node, entry.key_mark) for name, entry in entries.items()}
+        self._drafts = {name: _read_task(name, entry.node, entry.key_mark, env) for name, entry in entries.items()}
+        self._names = tuple(self._drafts)
         self._specs: dict[str, TaskSpec] = {name: _finish(name, self._given(name)) for name in self._drafts}
 
     def spec(self, task: str, node: str) -> TaskSpec:
@@ -75,6 +84,12 @@ class TaskBook:
         if known.wait is not None and not known.wait.key:
             known = msgspec.structs.replace(known, wait=msgspec.structs.replace(known.wait, key=node))
         return known
+
+    def origin(self, task: Word) -> Origin:
+        """Where to look if a task the graph names has no function."""
+        known = task.text in self._drafts
+        mark = self._drafts[self._chain(task.text)[-1]].source_mark if known else task.mark
+        return Origin(*mark, self._names)
 
     def _given(self, name: str) -> dict[str, Any]:
         """What holds for a task: what it was given itself, and before that what the task it uses was given."""
@@ -136,7 +151,7 @@ def _finish(name: str, given: AnyMapping[str, Any]) -> TaskSpec:
     return TaskSpec(name=name, on_failure=on_failure, **fields)
 
 
-def _read_task(name: str, node: Node, mark: Mark) -> _Draft:
+def _read_task(name: str, node: Node, mark: Mark, env: Collection[str] | None) -> _Draft:
     what = f"task {shown(name)}"
     if is_nothing(node):
         raise wrong(node, what, "a mapping", f"write {name[:60]}: {{}} if it needs no options, or leave it out")
@@ -144,7 +159,7 @@ def _read_task(name: str, node: Node, mark: Mark) -> _Draft:
     given = {
         "callable": _callable(fields),
         "use": fields.text("use"),
-        "inputs": fields.values("inputs") or None,
+        "inputs": _inputs(fields, env),
         "outputs": fields.texts("outputs") or None,
         "retries": fields.integer("retries"),
         "backoff": _backoff(fields),
@@ -153,13 +168,38 @@ def _read_task(name: str, node: Node, mark: Mark) -> _Draft:
         "isolation": fields.choice("isolation", Isolation),
         "wait": _wait(fields),
     }
-    draft = _Draft({key: value for key, value in given.items() if value is not None}, mark)
+    source = fields.node("callable") or fields.node("use")
+    draft = _Draft(
+        {key: value for key, value in given.items() if value is not None}, mark, source.mark if source else mark
+    )
     sources = [key for key in ("callable", "use", "wait") if key in draft.given]
     if len(sources) > 1:
         raise FlowSyntaxError(*mark, f"{what} has both '{sources[0]}' and '{sources[1]}'", "keep one of them")
     if len(draft.given.get("inputs", ())) > MAX_INPUTS:
         raise _too_many_inputs(mark, name)
     return draft
+
+
+def _inputs(fields: Fields, env: Collection[str] | None) -> dict[str, Any] | None:
+    """Values, and references, which are texts that begin with ``$``."""
+    mapping = fields.mapping("inputs")
+    for entry in mapping.entries.values() if mapping else ():
+        value = plain(entry.node) if isinstance(entry.node, Scalar) else None
+        if isinstance(value, str) and value.startswith("$"):
+            _check_reference(value, entry.node.mark, env)
+    return fields.values("inputs") or None
+
+
+def _check_reference(reference: str, mark: Mark, env: Collection[str] | None) -> None:
+    if not _REFERENCE.fullmatch(reference):
+        raise FlowSyntaxError(*mark, f"{shown(reference)} is not a reference", _REFERENCES)
+    try:
+        if reference.startswith("$env."):
+            check_variable(reference.removeprefix("$env."), env)
+        else:
+            check_path(reference)
+    except OutOfBoundsError as error:
+        raise FlowSyntaxError(*mark, error.problem, error.remedy) from error
 
 
 def _callable(fields: Fields) -> str | None:

@@ -1,0 +1,53 @@
+"""What all commands have in common: how arguments are read, and how mistakes are told."""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+from typing_extensions import override
+
+from pyoco_server.cli.usage import UsageError, told
+from pyoco_server.errors import PyocoServerError
+
+DONE: Final = 0
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises instead of leaving: one place decides how mistakes are told and with which code the command ends."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)", example=self.get_default("example"))
+
+
+def run_command_line(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    """Run a command and return its exit code; what the user did wrong is told on stderr, without a traceback.
+
+    The parsed arguments' ``run`` takes them and returns the exit code.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a character must not fail a run
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        arguments = parser.parse_args(argv)
+        run: Callable[[argparse.Namespace], int] = arguments.run
+        return run(arguments)
+    except PyocoServerError as error:
+        print(told(error), file=sys.stderr)  # noqa: T201 the command line speaks by printing
+        return FAILED
+    except KeyboardInterrupt:  # before the run began; a run has handlers of its own
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has left, for example `head`
+        _discard_stdout()
+        return FAILED
+
+
+def _discard_stdout() -> None:
+    """Python flushes stdout once more at its end, and would complain there."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,151 @@
+"""The ``pyoco-worker`` command: takes jobs and runs their flows until it is told to stop."""
+
+import argparse
+import asyncio
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+from pyoco_server.cli.parsing import DONE, FAILED, Parser, run_command_line
+from pyoco_server.cli.usage import UsageError
+from pyoco_server.flows.model import Isolation
+from pyoco_server.logs import WORKER_SERVICE, configure_logging
+from pyoco_server.settings import Loaded, Settings, load_settings
+from pyoco_server.worker.flow_source import FlowSource, Resolver, discover, load_resolver, no_flows
+from pyoco_server.worker.options import WorkerOptions
+from pyoco_server.worker.worker import Worker
+
+_DESCRIPTION = """\
+Take jobs from NATS and run their flows.
+
+Flows are found by --flow-resolver, a function that is given a flow's name and returns it (KeyError: no such flow), or
+in the modules given with --flows, by their names. Without either, only runs submitted as flow.yaml can be run.
+
+SIGTERM or Ctrl-C finishes the runs in hand, or hands them back after PYOCO_WORKER_STOP_TIMEOUT_SEC; a second one hands
+them back at once. Every option has an environment variable (see docs/settings.md); the option wins."""
+_log = logging.getLogger(__name__)
+_EXAMPLE: Final = "pyoco-worker --tags cpu,gpu --flows myproject.flows"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+_VARIABLES: Final = {
+    "nats_url": "PYOCO_NATS_URL",
+    "concurrency": "PYOCO_WORKER_CONCURRENCY",
+    "wheel_sync_dir": "PYOCO_WHEEL_SYNC_DIR",
+    "wheel_sync_interval_sec": "PYOCO_WHEEL_SYNC_INTERVAL_SEC",
+    "wheel_install_timeout_sec": "PYOCO_WHEEL_INSTALL_TIMEOUT_SEC",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run_command_line(_parser(), argv)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="pyoco-worker",
+        description=_DESCRIPTION,
+        epilog=f"example: {_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--nats-url", metavar="URL", help="where NATS is; several are separated by commas")
+    parser.add_argument("--tags", metavar="A,B", help="take jobs with any of these tags (default)")
+    parser.add_argument("--worker-id", metavar="ID", help="the worker's name (made up)")
+    parser.add_argument("--flow-resolver", metavar="MODULE:FUNCTION|FILE.py:FUNCTION", help="gives flows by name")
+    parser.add_argument("--flows", metavar="MODULE|FILE.py", action="append", default=[], help="where flows are")
+    parser.add_argument("--concurrency", metavar="N", help="runs at a time (8)")
+    parser.add_argument("--isolation", choices=["thread", "process"], help="where plain functions run (thread)")
+    parser.add_argument("--poll-timeout", metavar="SEC", type=float, default=1.0, help="how long one pull waits (1)")
+    parser.add_argument("--run-once", action="store_true", help="handle at most one job, and leave")
+    wheels = parser.add_argument_group("wheels")
+    wheels.add_argument("--wheel-sync", action=argparse.BooleanOptionalAction, help="install wheels for its tags")
+    wheels.add_argument("--wheel-sync-dir", metavar="DIR", help="where wheels are kept (.pyoco/wheels)")
+    wheels.add_argument("--wheel-sync-interval-sec", metavar="SEC", help="how often to look for new ones (10)")
+    wheels.add_argument("--wheel-install-timeout-sec", metavar="SEC", help="how long an installation may take (180)")
+    parser.set_defaults(run=_run, example=_EXAMPLE)
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    loaded = load_settings({**os.environ, **_as_variables(arguments)})
+    _begin_logging(loaded)
+    options = _options(arguments, loaded.settings)
+    flows = FlowSource(_resolver(arguments))
+    return asyncio.run(_work(loaded.settings, options, flows, run_once=arguments.run_once))
+
+
+def _as_variables(arguments: argparse.Namespace) -> Mapping[str, str]:
+    given = {variable: getattr(arguments, name) for name, variable in _VARIABLES.items()}
+    if arguments.wheel_sync is not None:
+        given["PYOCO_WHEEL_SYNC_ENABLED"] = "1" if arguments.wheel_sync else "0"
+    return {variable: text for variable, text in given.items() if text is not None}
+
+
+def _begin_logging(loaded: Loaded) -> None:
+    logs = loaded.settings.logs
+    configure_logging(
+        service=WORKER_SERVICE,
+        level=logs.level,
+        format=logs.format,
+        utc=logs.utc,
+        include_traceback=logs.include_traceback,
+    )
+    for warning in loaded.warnings:
+        _log.warning("%s", warning.text, extra={"action": "settings_doubtful"})
+
+
+def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions:
+    tags = tuple(dict.fromkeys(tag.strip() for tag in (arguments.tags or "").split(",") if tag.strip()))
+    for tag in tags:
+        if not _NAME.fullmatch(tag):
+            raise UsageError(f"--tags: '{tag}' is not a tag: letters, digits, '_' and '-' only", example=_EXAMPLE)
+    if arguments.worker_id and not _NAME.fullmatch(arguments.worker_id):
+        raise UsageError(f"--worker-id '{arguments.worker_id}': letters, digits, '_' and '-' only", example=_EXAMPLE)
+    if arguments.poll_timeout <= 0:
+        raise UsageError("--poll-timeout must be more than 0 seconds", example=_EXAMPLE)
+    options = worker_options(settings, tags=tags, worker_id=arguments.worker_id or "")
+    isolation = Isolation(arguments.isolation) if arguments.isolation else None
+    return msgspec.structs.replace(options, isolation=isolation, poll_timeout_sec=arguments.poll_timeout)
+
+
+def _resolver(arguments: argparse.Namespace) -> Resolver:
+    folder = str(Path.cwd())
+    if folder not in sys.path:  # as for a script: modules in the current directory can be imported
+        sys.path.insert(0, folder)
+    if arguments.flow_resolver and arguments.flows:
+        raise UsageError("--flow-resolver and --flows exclude each other: one of them says where flows are")
+    if arguments.flow_resolver:
+        return load_resolver(arguments.flow_resolver)
+    return discover(arguments.flows) if arguments.flows else no_flows
+
+
+async def _work(settings: Settings, options: WorkerOptions, flows: FlowSource, *, run_once: bool) -> int:
+    async with (
+        open_platform(settings, name=f"pyoco-worker {options.worker_id}") as platform,
+        open_worker(platform, settings, options, flows) as worker,
+    ):
+        _stop_on_signals(worker)
+        if run_once:
+            return DONE if await worker.run_once() else FAILED
+        await worker.run()
+    return DONE
+
+
+def _stop_on_signals(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
