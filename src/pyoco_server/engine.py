@@ -19,9 +19,12 @@ from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ship
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import uuid_maker
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
+from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.adapters.workshop import LocalWorkshop
 from pyoco_server.app.execution import Listener
-from pyoco_server.app.ports import Clock, EventLog, Workshop
+from pyoco_server.app.outputs import Outputs
+from pyoco_server.app.plans import Plans
+from pyoco_server.app.ports import Clock, EventLog, OutputStore, Workshop
 from pyoco_server.app.results import results_of
 from pyoco_server.app.run import Run, RunServices
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
@@ -89,6 +92,7 @@ class Engine:
         cancel_grace_sec: float = 10.0,
         seed: int | None = None,
         workshop: Workshop | None = None,
+        outputs: OutputStore | None = None,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pyoco-engine", daemon=True)
@@ -100,8 +104,10 @@ class Engine:
             clock=clock or SystemClock(),
             new_id=uuid_maker(),
             workshop=self._workshop,
+            outputs=Outputs(outputs or MemoryOutputStore()),
+            plans=Plans(),
             artifacts=Path(artifacts),
-            worker_id="engine",
+            worker_id=f"engine-{uuid.uuid4()}",
             grace_sec=cancel_grace_sec,
             chance=random.Random(seed),  # noqa: S311 pauses, not secrets
         )
@@ -133,7 +139,7 @@ class Engine:
         self, flow: Flow | FlowModel, params: Mapping[str, Any] | None = None, *, run_id: str | None = None
     ) -> RunResult:
         """Run a flow to its end."""
-        return self.wait(self.start(flow, params, run_id=run_id))
+        return self._await(self._run_to_the_end(flow, params or {}, run_id or str(uuid.uuid4())))
 
     def start(
         self,
@@ -157,9 +163,12 @@ class Engine:
         """Wait for a run to end."""
         return self._await(self._wait(run_id))
 
-    def cancel(self, run_id: str, reason: str | None = None) -> bool:
-        """Ask for a run to be cancelled; False if it had ended."""
-        return self._await(self._cancel(run_id, reason))
+    def cancel(self, run_id: str, reason: str | None = None, *, immediate: bool = False) -> bool:
+        """Ask for a run to be cancelled; False if it had ended.
+
+        Tasks at work are asked to stop and given ``cancel_grace_sec``; with ``immediate`` they are given up on at once.
+        """
+        return self._await(self._cancel(run_id, reason, immediate=immediate))
 
     def resume(self, run_id: str, node: str, value: Any = None, *, key: str | None = None) -> None:  # noqa: ANN401
         """Let a waiting node go on; ``value`` becomes its result."""
@@ -182,12 +191,11 @@ class Engine:
         self, flow: Flow | FlowModel, params: Mapping[str, Any] | None = None, *, run_id: str | None = None
     ) -> RunResult:
         """Run a flow to its end; cancelling this does not cancel the run."""
-        started = await self._here(self._start(flow, params or {}, run_id or str(uuid.uuid4())))
-        return await self._here(self._wait(started))
+        return await self._here(self._run_to_the_end(flow, params or {}, run_id or str(uuid.uuid4())))
 
-    async def cancel_async(self, run_id: str, reason: str | None = None) -> bool:
+    async def cancel_async(self, run_id: str, reason: str | None = None, *, immediate: bool = False) -> bool:
         """Ask for a run to be cancelled; False if it had ended."""
-        return await self._here(self._cancel(run_id, reason))
+        return await self._here(self._cancel(run_id, reason, immediate=immediate))
 
     async def resume_async(self, run_id: str, node: str, value: Any = None, *, key: str | None = None) -> None:  # noqa: ANN401
         """Let a waiting node go on; ``value`` becomes its result."""
@@ -205,6 +213,9 @@ class Engine:
         await run.create(params, _USER)
         self._go_on(run)
         return run_id
+
+    async def _run_to_the_end(self, flow: Flow | FlowModel, params: Mapping[str, Any], run_id: str) -> RunResult:
+        return await self._wait(await self._start(flow, params, run_id))
 
     async def _take_up(self, flow: Flow | FlowModel, run_id: str) -> str:
         events, _ = await self._log.read(run_id)
@@ -241,7 +252,7 @@ class Engine:
         events, _ = await self._log.read(run_id)
         if not events or not (state := fold(events)).is_terminal:
             raise UnknownRunError(run_id)
-        return RunResult(run_id, state, results_of(events))
+        return RunResult(run_id, state, await results_of(events, self._services.outputs))
 
     async def _stop(self) -> None:
         going = [end for end in self._ends.values() if not end.done()]
@@ -255,9 +266,9 @@ class Engine:
         if left:
             await asyncio.wait(left, timeout=1.0)
 
-    async def _cancel(self, run_id: str, reason: str | None) -> bool:
+    async def _cancel(self, run_id: str, reason: str | None, *, immediate: bool) -> bool:
         run = self._runs.get(run_id)
-        return await run.cancel(reason, _USER) if run is not None else False
+        return await run.cancel(reason, _USER, immediate=immediate) if run is not None else False
 
     def _run(self, run_id: str) -> Run:
         found = self._runs.get(run_id)

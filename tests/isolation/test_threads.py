@@ -114,6 +114,63 @@ def test_a_worker_is_reused() -> None:
     run(main)
 
 
+def test_all_slots_can_be_at_work_at_once() -> None:
+    async def main() -> None:
+        slots = ThreadSlots(16, name="together")
+        for _ in range(3):  # with new workers, and with those that were idle
+            meeting = threading.Barrier(16, timeout=10)
+            assert sorted(await asyncio.gather(*(slots.run(meeting.wait) for _ in range(16)))) == list(range(16))
+        await slots.close(1)
+
+    run(main)
+
+
+def test_a_burst_of_short_calls_needs_few_threads_and_a_long_one_keeps_nobody_waiting() -> None:
+    async def main() -> None:
+        slots, gate = ThreadSlots(16, name="burst"), threading.Event()
+        long = asyncio.create_task(slots.run(gate.wait))
+        for _ in range(50):
+            assert await asyncio.gather(*(slots.run(lambda n=n: n) for n in range(15))) == list(range(15))  # type: ignore[misc]
+        assert len(threads_named("burst")) <= 16
+        gate.set()
+        assert await long
+        await slots.close(1)
+
+    run(main)
+
+
+def test_the_caller_is_told_when_the_call_begins() -> None:
+    async def main() -> None:
+        slots, gate, began = ThreadSlots(1, name="begins"), threading.Event(), list[str]()
+        first = asyncio.create_task(slots.run(gate.wait, on_begin=lambda: began.append("first")))
+        second = asyncio.create_task(slots.run(int, on_begin=lambda: began.append("second")))
+        await wait_until(lambda: slots.waiting == 1)
+        assert began == ["first"]
+        gate.set()
+        await asyncio.gather(first, second)
+        assert began == ["first", "second"]
+        await slots.close(1)
+
+    run(main)
+
+
+def test_a_machine_without_another_thread_is_the_calls_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        slots = ThreadSlots(1, name="refused")
+        with monkeypatch.context() as machine:
+            machine.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await slots.run(int)
+        assert slots.running == 0
+        assert await slots.run(lambda: 5) == 5
+        await slots.close(1)
+
+    run(main)
+
+
 def test_an_idle_worker_ends_after_a_while() -> None:
     async def main() -> None:
         slots = ThreadSlots(2, name="idle", idle_sec=0.05)

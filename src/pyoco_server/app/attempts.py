@@ -1,7 +1,6 @@
 """One attempt at a task: call its function, and say what came of it."""
 
 import asyncio
-import inspect
 import threading
 import traceback
 from collections.abc import Callable
@@ -11,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from pyoco_server.app.calling import arguments
+from pyoco_server.app.calling import arguments, by_position, refuse_unfit
 from pyoco_server.app.context import TaskContext
 from pyoco_server.app.outputs import writable
 from pyoco_server.app.ports import Workshop
+from pyoco_server.app.ports.engine import CallOverdueError, Watch
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.flows.model import Isolation, TaskSpec
 
@@ -41,63 +41,85 @@ Outcome = Succeeded | Failed | Stopped
 
 
 class Attempt:
-    """A call in progress. It can be asked to stop, and it can be made to."""
+    """A call in progress. It can be asked to stop, and it can be made to. Use once."""
 
     def __init__(self, task: TaskSpec, function: Function, context: TaskContext, workshop: Workshop) -> None:
         self._task = task
         self._function = function
         self._context = context
         self._workshop = workshop
-        self._call: asyncio.Task[Any] | None = None
+        self._watch = Watch()
+        self._runner: asyncio.Task[Any] | None = None
+        self._cancels = 0
         self._asked = False
+        self._given_up = False
 
     async def run(self) -> Outcome:
-        """Call the function; cancelling this coroutine abandons or kills the call, and raises as usual."""
+        """Call the function; cancelling this coroutine abandons or kills the call, and raises as usual.
+
+        The call has no task of its own: to give up on it, the task that runs this is cancelled, and what of that is our
+        own doing is taken back here, as ``asyncio.timeout`` does it.
+        """
+        if self._given_up:
+            return Stopped()
+        runner = asyncio.current_task()
+        if runner is None:
+            raise RuntimeError("an attempt runs in an asyncio task")
+        self._runner, cancels_before = runner, runner.cancelling()
         try:
-            return Succeeded(await self._within_time())
+            return Succeeded(await self._call())
         except asyncio.CancelledError as error:
-            if self._is_cancelling_me():
+            if runner.cancelling() > cancels_before + self._cancels:
                 raise
             return Stopped() if self._asked else Failed(describe(error))
-        except TimeoutError as error:
-            if self._call is not None and self._call.cancelled():
-                message = f"task '{self._task.name}' exceeded its timeout of {self._task.timeout_sec} s"
-                return Failed({"code": "TIMEOUT", "message": message})
-            return Failed(describe(error))
+        except CallOverdueError:
+            message = f"task '{self._task.name}' exceeded its timeout of {self._task.timeout_sec} s"
+            return Failed({"code": "TIMEOUT", "message": message})
         except BaseException as error:  # noqa: BLE001 whatever the user's code raises is its failure, not ours
             return Failed(describe(error))
+        finally:
+            self._runner = None
+            for _ in range(self._cancels):
+                runner.uncancel()
 
     def ask_to_stop(self) -> None:
         """Let the function see that it should end; a coroutine is cancelled, which it may still clean up after."""
         self._asked = True
         self._context.ask_to_stop()
-        if inspect.iscoroutinefunction(self._function) or self._task.isolation is Isolation.PROCESS:
-            self.make_stop()  # a process is told, given a moment, and killed
+        # One that waits for a place has nothing to see it with; a process is told, given a moment, and killed.
+        if not self._watch.begun or self._task.isolation is Isolation.PROCESS:
+            self.make_stop()
+        else:
+            self._watch.ask_to_stop()
 
     def make_stop(self) -> None:
-        """Give up on the call, whatever it is doing."""
-        self._asked = True
-        if self._call is not None:
-            self._call.cancel()
+        """Give up on the call, whatever it is doing; one that has not begun never does."""
+        self._asked = self._given_up = True
+        if self._runner is not None:
+            self._cancels += 1
+            self._runner.cancel()
 
-    async def _within_time(self) -> Any:  # noqa: ANN401 whatever the function returns
-        bound = arguments(self._task, self._function, self._context)
-        call = self._workshop.call(self._function, bound, isolation=self._task.isolation)
-        self._call = asyncio.ensure_future(call)
-        return await asyncio.wait_for(self._call, self._task.timeout_sec)
+    async def _call(self) -> Any:  # noqa: ANN401 whatever the function returns
+        refuse_unfit(self._task, self._function)
+        args, kwargs = by_position(self._function, arguments(self._task, self._function, self._context))
+        return await self._workshop.call(
+            self._function,
+            kwargs,
+            isolation=self._task.isolation,
+            args=args,
+            timeout_sec=self._task.timeout_sec,
+            watch=self._watch,
+        )
 
-    @staticmethod
-    def _is_cancelling_me() -> bool:
-        """Is it we who are cancelled, rather than only the call we await?"""
-        current = asyncio.current_task()
-        return current is not None and current.cancelling() > 0
+
+_OURS = (str(Path(__file__).parents[1]), str(Path(asyncio.__file__).parent), str(Path(threading.__file__)))
+"""Where the frames above the user's code are."""
 
 
 def _users_part(frames: TracebackType | None) -> TracebackType | None:
     """Where the user's own code begins; our frames above it tell them nothing."""
-    ours = (str(Path(__file__).parents[1]), str(Path(asyncio.__file__).parent), str(Path(threading.__file__)))
     inner = frames
-    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(ours):
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_OURS):
         inner = inner.tb_next
     return inner or frames
 

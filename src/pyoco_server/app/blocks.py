@@ -7,10 +7,10 @@ by whoever takes over: nodes that ended are taken as they ended, so the same cho
 from typing import Any
 
 from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # type: ignore[import-untyped]
-from pyoco.dsl.expressions import Expression  # type: ignore[import-untyped]
 
 from pyoco_server.app.context import Place
 from pyoco_server.app.work import Work
+from pyoco_server.flows.bounded_expressions import evaluate
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
 from pyoco_server.flows.plan import name_steps
 
@@ -30,7 +30,7 @@ async def run_block(work: Work, node_id: str, block: Step, place: Place) -> None
             await _until(work, node_id, block, place)
         case Parallel():
             bodies = [_body(work, f"{node_id}[{index}]", branch, place) for index, branch in enumerate(block.branches)]
-            await work.driver.together(bodies)
+            await work.together(node_id, bodies)
         case TaskStep():  # last of a closed set
             raise TypeError("a task is not a block")
 
@@ -77,7 +77,7 @@ async def _for_each(work: Work, node_id: str, block: ForEach, place: Place) -> N
             await _body(work, f"{node_id}[{index}]", block.body, _round(block, place, index, item, len(items)))
 
     if items:
-        await work.driver.together([rounds() for _ in range(min(block.parallel, len(items)))])
+        await work.together(node_id, [rounds() for _ in range(min(block.parallel, len(items)))])
 
 
 def _round(block: ForEach, place: Place, index: int, item: Any, count: int) -> Place:  # noqa: ANN401
@@ -113,4 +113,4 @@ async def _holds(work: Work, node_id: str, index: int, condition: str, place: Pl
 
 def _evaluate(work: Work, source: str, place: Place) -> Any:  # noqa: ANN401 an expression has any value
     context = work.scope.context(place)
-    return Expression(source).evaluate(ctx=context.expression_data(), env=context.env_data())
+    return evaluate(source, ctx=context.expression_data(), env=context.env_data())

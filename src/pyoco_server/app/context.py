@@ -5,7 +5,6 @@ a task stands in, so each place has a context of its own; two rounds of a parall
 """
 
 import copy
-import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,23 +17,35 @@ from typing_extensions import override
 Progress = Callable[[float | None, str | None], None]
 
 
+def check_report(percent: Any, message: Any) -> None:  # noqa: ANN401 users pass what they like; it is checked here
+    """Refuse what is no progress, where it is reported: a percentage outside 0 to 100, or the wrong types."""
+    if not isinstance(percent, int | float | None) or not isinstance(message, str | None):
+        raise TypeError("progress takes a number and a text")
+    if percent is not None and not 0 <= percent <= 100:
+        raise ValueError(f"progress must be between 0 and 100, not {percent}")
+
+
+def _nobody(_percent: float | None, _message: str | None) -> None:
+    """Where progress goes until somebody wants to know."""
+
+
 class TaskContext(Context):  # type: ignore[misc]  # an untyped base
     """The context of one attempt."""
 
-    _cancelled: threading.Event
+    _cancelled: bool
     _report: Progress
 
     @override
     def __post_init__(self) -> None:
         """Leave the artifact directory alone until something is saved in it."""
-        self._cancelled = threading.Event()
-        self._report = lambda *_: None
+        self._cancelled = False
+        self._report = _nobody
 
     @property
     @override
     def is_cancelled(self) -> bool:
         """Was this attempt, or its run, asked to stop?"""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def share_variables(self, own: Mapping[str, Any], shared: dict[str, Any]) -> None:
         """Loop variables belong to this place, any others to the run."""
@@ -48,14 +59,18 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
 
     def ask_to_stop(self) -> None:
         """Make ``is_cancelled`` true."""
-        self._cancelled.set()
+        self._cancelled = True
 
     def report_to(self, report: Progress) -> None:
         """Say where progress goes."""
         self._report = report
 
     def progress(self, percent: float | None = None, message: str | None = None) -> None:
-        """Say how far the task is; shows in the log and wherever the run is watched."""
+        """Say how far the task is; shows in the log and wherever the run is watched.
+
+        May be called as often as one likes, from any thread; of what comes too fast to be read only the last is kept.
+        """
+        check_report(percent, message)
         self._report(percent, message)
 
 

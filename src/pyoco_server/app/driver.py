@@ -11,13 +11,13 @@ execution has not ended, only a waiting node can be the reason, and the run can 
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from enum import Enum, auto, unique
 from typing import Any, Final, Protocol
 
-from pyoco_server.app.execution import Execution
+from pyoco_server.app.execution import Execution, FollowUps
+from pyoco_server.app.ports import UnavailableError
 from pyoco_server.core import (
-    CancelMode,
     EndExecution,
     Event,
     ExecutionState,
@@ -28,9 +28,14 @@ from pyoco_server.core import (
     RunNode,
     WakeNode,
     effects,
-    orchestrate,
 )
-from pyoco_server.core.payloads import NodeCanceled, NodeFailed, NodeSucceeded
+from pyoco_server.core.payloads import (
+    ExecutionCancelRequested,
+    NodeCanceled,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+)
 from pyoco_server.core.wire import JsonObject
 
 _log = logging.getLogger(__name__)
@@ -43,6 +48,8 @@ class Rest(Enum):
     ENDED = auto()
     PARKED = auto()
     """Nothing runs and nothing can, until somebody resumes a waiting node."""
+    TAKEN_OVER = auto()
+    """Somebody else goes on with the run: they began a node of it."""
 
 
 LETTING_GO_SEC: Final = 0.5
@@ -52,12 +59,23 @@ LETTING_GO_SEC: Final = 0.5
 class NodeWork(Protocol):
     """What is done about single nodes."""
 
+    worker_id: str
+
     def knows(self, node_id: str) -> bool:
         """Is the node one of the flow's, so that there is something to do about it?"""
         ...
 
+    @property
+    def must_prepare(self) -> bool:
+        """Is there anything to make up for?"""
+        ...
+
     async def prepare(self) -> None:
         """Make up for what a predecessor had only in memory."""
+        ...
+
+    async def perform(self, node_id: str) -> None:
+        """See the attempt through that this process has just begun."""
         ...
 
     async def run(self, node_id: str) -> None:
@@ -88,8 +106,9 @@ class NodeWork(Protocol):
 class Driver:
     """Drives one execution; use once."""
 
-    def __init__(self, execution: Execution, *, grace_sec: float) -> None:
+    def __init__(self, execution: Execution, *, follow_ups: FollowUps, grace_sec: float) -> None:
         self.execution = execution
+        self._follow_ups = follow_ups
         self._grace_sec = grace_sec
         self._work: NodeWork | None = None
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -97,31 +116,61 @@ class Driver:
         self._grace: asyncio.Task[None] | None = None
         self._busy = 0
         self._at_rest = asyncio.Event()
+        self._cancel_asked = asyncio.Event()
         self._crash: BaseException | None = None
+        self._taken_over = False
 
     @property
     def state(self) -> ExecutionState:
         """The execution's newest known state."""
         return self.execution.state
 
-    async def drive(self, work: NodeWork) -> Rest:
-        """Go on from where the log stands; returns when there is nothing left to do, for good or for now."""
+    async def drive(self, work: NodeWork, begun: Collection[str] = ()) -> Rest:
+        """Go on from where the log stands; returns when there is nothing left to do, for good or for now.
+
+        ``begun`` are nodes this process has begun and not performed yet.
+        """
         self._work = work
+        await self._prepare(work)
         self.execution.subscribe(self._on_commit)
+        self.execution.follow_ups = self._follow_ups
         try:
-            await work.prepare()
             for node in sorted(self.state.live_nodes(), key=lambda live: live.node_id):
+                if node.node_id in begun:
+                    self._perform(node)
                 self._revive(node)
                 if self.state.is_cancel_requested and node.is_at_work:
                     self._interrupt(node.node_id)  # whoever was at work on it is not here any more
             self._check_rest()
             await self._at_rest.wait()
         finally:
+            self.execution.follow_ups = None
             self.execution.unsubscribe(self._on_commit)
             await self._let_go()
         if self._crash is not None:
             raise self._crash
-        return Rest.ENDED if self.state.is_terminal else Rest.PARKED
+        if self.state.is_terminal:
+            return Rest.ENDED
+        return Rest.TAKEN_OVER if self._taken_over else Rest.PARKED
+
+    async def _prepare(self, work: NodeWork) -> None:
+        """Nothing is begun meanwhile. Preparing may take as long as tasks do: a cancel does not wait for it."""
+        if not work.must_prepare or self.state.is_cancel_requested:
+            return
+        self.execution.subscribe(self._on_commit_while_preparing)
+        self._busy += 1
+        preparing = asyncio.create_task(work.prepare(), name=f"{self.execution.execution_id} prepare")
+        cancelled = asyncio.create_task(self._cancel_asked.wait(), name=f"{self.execution.execution_id} cancel")
+        try:
+            await asyncio.wait({preparing, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            cancelled.cancel()
+            preparing.cancel()
+            await asyncio.wait({preparing}, timeout=LETTING_GO_SEC)
+            self.execution.unsubscribe(self._on_commit_while_preparing)
+            self._busy -= 1
+        if preparing.done() and not preparing.cancelled():
+            preparing.result()
 
     # --- For blocks: nodes inside nodes ------------------------------------------------------------------------------
 
@@ -137,28 +186,46 @@ class Driver:
         await end  # whoever announces the end counts us as busy again, so that nobody thinks all is quiet in between
         return self.state.nodes[node_id]
 
-    async def together(self, bodies: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """Run several at once, and raise the first error when all have come to rest.
+    async def together(
+        self, bodies: Sequence[Coroutine[Any, Any, None]], on_failure: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Run several at once, and raise the error that came first when all have come to rest.
 
         Our own place among the busy goes to one of them, and the last to finish gives it back: in between, whoever has
         nothing to do but wait is not counted.
         """
         left = len(bodies)
+        first: list[Exception] = []
         self._busy += left - 1
 
         async def one(body: Coroutine[Any, Any, None]) -> None:
             nonlocal left
             try:
                 await body
+            except UnavailableError:  # nobody's failure: this process cannot go on, and that is not being at rest
+                self._busy += 1
+                raise
+            except Exception as error:  # noqa: BLE001 raised below, when the others have come to rest
+                first.append(error)
+                if len(first) == 1:
+                    await on_failure()
             finally:
                 left -= 1
                 self._busy -= 1 if left else 0
                 self._check_rest()
 
-        ends = await asyncio.gather(*(one(body) for body in bodies), return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
+        tasks = [asyncio.create_task(one(body)) for body in bodies]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if first:
+            raise first[0]
+
+    def _on_commit_while_preparing(self, events: Sequence[Event], _: ExecutionState) -> None:
+        if any(isinstance(event.payload, ExecutionCancelRequested) for event in events):
+            self._cancel_asked.set()
 
     # --- Reactions ---------------------------------------------------------------------------------------------------
 
@@ -177,8 +244,21 @@ class Driver:
                 case EndExecution():  # last of a closed set
                     self._at_rest.set()
         for event in events:
-            if isinstance(event.payload, NodeSucceeded | NodeFailed | NodeCanceled):
-                self._announce(event.payload.node_id)
+            match event.payload:
+                case NodeStarted(node_id=node_id, worker_id=work.worker_id):
+                    self._perform(state.nodes[node_id])
+                case NodeStarted(worker_id=str()):
+                    self._taken_over = True
+                    self._at_rest.set()
+                case NodeSucceeded(node_id=node_id) | NodeFailed(node_id=node_id) | NodeCanceled(node_id=node_id):
+                    self._announce(node_id)
+                case _:  # nothing to do about it here
+                    pass
+
+    def _perform(self, node: NodeState) -> None:
+        """See a node through that a commit of ours has begun, unless whoever wrote the commit is about to."""
+        if node.is_at_work and (node.node_id, "run") not in self._running:
+            self._spawn(node.node_id, self._the_work().perform(node.node_id))
 
     def _announce(self, node_id: str) -> None:
         end = self._ends.pop(node_id, None)
@@ -224,15 +304,7 @@ class Driver:
             },
         )
         self._the_work().make_stop()
-        await self.execution.decide(
-            lambda state: orchestrate(
-                self.execution.graph,
-                state,
-                now=self.execution.clock.now(),
-                new_id=self.execution.new_id,
-                cancel_mode=CancelMode.IMMEDIATE,
-            )
-        )
+        await self.execution.decide(self.execution.ended_now)
 
     # --- Tasks of this process ---------------------------------------------------------------------------------------
 

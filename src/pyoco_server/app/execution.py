@@ -3,16 +3,74 @@
 Every change goes through :meth:`Execution.decide`: work out what to write from the newest known state, append it if the
 log has not moved on, and if it has, read what others wrote and work it out again. So a decision is never based on
 anything but the log it is appended to.
+
+Decisions that come while an append is under way gather, and the next append writes them all: a hundred tasks that end
+at once cost a few commits, not a hundred.
+
+An append whose outcome nobody knows (the log did not answer, or whoever waited for it was cancelled) stays *in doubt*
+until the log moves on: whoever reads the log next recognises the commit by its first event, and those it was made for
+get the answer they would have got.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
 
-from pyoco_server.app.ports import Clock, EventLog, LogConflictError, NewId
-from pyoco_server.core import CancelMode, Command, Event, ExecutionState, Graph, advance, fold, initial_state
+from pyoco_server.app.ports import (
+    Clock,
+    EventLog,
+    LogConflictError,
+    NewId,
+    TooLargeError,
+    UnavailableError,
+    Unsubscribe,
+)
+from pyoco_server.core import (
+    CancelMode,
+    Command,
+    Commit,
+    Event,
+    ExecutionState,
+    Graph,
+    commit,
+    fold,
+    initial_state,
+    orchestrate,
+)
+from pyoco_server.core.commands import CancelExecution, FailNode, ReportNodeProgress
 
-Decision = Callable[[ExecutionState], list[Event]]
+Decision = Callable[[ExecutionState], Commit]
 Listener = Callable[[Sequence[Event], ExecutionState], None]
+FollowUps = Callable[[Sequence[Event], ExecutionState], Iterable[Command]]
+
+AT_ONCE: Final = 64
+"""How many decisions share a commit at most: enough to be cheap, few enough to stay well below the largest message."""
+
+_CANCEL, _FAILURE, _OTHERWISE, _PROGRESS = range(4)
+"""What goes first among decisions that share a commit: cancel wins, and nothing waits for a progress bar."""
+
+
+class _Pending:
+    """A decision somebody waits for."""
+
+    __slots__ = ("decision", "error", "events", "is_settled", "urgency")
+
+    def __init__(self, decision: Decision, urgency: int) -> None:
+        self.decision = decision
+        self.urgency = urgency
+        self.is_settled = False
+        self.events: list[Event] = []
+        self.error: Exception | None = None
+
+
+class _Answer(NamedTuple):
+    """What somebody is told if the commit is in the log."""
+
+    pending: _Pending
+    events: list[Event]
+    error: Exception | None
 
 
 class Execution:
@@ -24,10 +82,20 @@ class Execution:
         self.state = initial_state(execution_id)
         self.clock = clock
         self.new_id = new_id
+        self.follow_ups: FollowUps | None = None
+        """Commands whoever drives the execution gives as soon as a commit makes them possible: they join the commit."""
+        self.position = 0
+        """Where in the log :attr:`state` is."""
         self._log = log
-        self._position = 0
         self._lock = asyncio.Lock()
+        self._pending: list[_Pending] = []
+        self._in_doubt: dict[str, list[_Answer]] = {}
+        self._must_read = False
         self._listeners: list[Listener] = []
+        self._news = 0
+        self._looking: asyncio.Task[None] | None = None
+
+    # --- Who is told -------------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
         """Be told of every commit, one's own and those of others, in the order of the log."""
@@ -37,10 +105,42 @@ class Execution:
         """Be told no more."""
         self._listeners.remove(listener)
 
+    async def follow(self) -> Unsubscribe:
+        """Take note of what others write as soon as they have written it."""
+        return await self._log.subscribe(self.execution_id, self._appended)
+
+    def _appended(self, position: int) -> None:
+        self._news = max(self._news, position)
+        self._look_if_news()
+
+    def _look_if_news(self) -> None:
+        if self._news <= self.position or self._lock.locked():  # whoever has the lock comes back to it
+            return
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name=f"{self.execution_id} news")
+
+    async def _look(self) -> None:
+        with contextlib.suppress(UnavailableError):  # whoever must not miss anything looks now and then anyway
+            async with self._lock:
+                heard = 0
+                while self._news > max(self.position, heard):  # more may come while we read
+                    heard = self._news
+                    await self._catch_up()
+
+    # --- Reading and writing -----------------------------------------------------------------------------------------
+
+    def begin_at(self, events: Sequence[Event], position: int) -> None:
+        """Take what somebody has read from the log already, or knows to be there."""
+        self.position = position
+        self._take(events, fold(events, self.state))
+
     async def load(self) -> Sequence[Event]:
         """Read what is in the log and not known yet, and return it."""
-        async with self._lock:
-            return await self._catch_up()
+        try:
+            async with self._lock:
+                return await self._catch_up()
+        finally:
+            self._look_if_news()
 
     async def do(
         self,
@@ -51,40 +151,175 @@ class Execution:
     ) -> list[Event]:
         """Give a command; CommandRejected if a guard refuses it."""
 
-        def decision(state: ExecutionState) -> list[Event]:
-            return advance(
-                self.graph,
-                state,
-                command,
-                now=self.clock.now(),
-                new_id=self.new_id,
-                observed=observed,
-                cancel_mode=cancel_mode,
-            )
+        def decision(state: ExecutionState) -> Commit:
+            return self.step(state, command, observed=observed, cancel_mode=cancel_mode)
 
-        return await self.decide(decision)
+        return await self.decide(decision, urgency=_urgency(command))
 
-    async def decide(self, decision: Decision) -> list[Event]:
+    def step(
+        self,
+        state: ExecutionState,
+        command: Command,
+        *,
+        now: datetime | None = None,
+        observed: bool = False,
+        cancel_mode: CancelMode = CancelMode.WAIT_FOR_WORKERS,
+    ) -> Commit:
+        """What a command leads to from ``state``, written nowhere yet."""
+        return commit(
+            self.graph,
+            state,
+            command,
+            now=now or self.clock.now(),
+            new_id=self.new_id,
+            observed=observed,
+            cancel_mode=cancel_mode,
+        )
+
+    def ended_now(self, state: ExecutionState) -> Commit:
+        """A decision: the cancel that was asked for ends, with or without those at work."""
+        now, mode = self.clock.now(), CancelMode.IMMEDIATE
+        events = orchestrate(self.graph, state, now=now, new_id=self.new_id, cancel_mode=mode)
+        return Commit(events, fold(events, state) if events else state)
+
+    async def decide(self, decision: Decision, *, urgency: int = _OTHERWISE) -> list[Event]:
         """Write what ``decision`` makes of the newest state; it may be asked again if others write first."""
-        async with self._lock:
-            while True:
-                commit = decision(self.state)
-                if not commit:
-                    return commit
-                try:
-                    self._position = await self._log.append(self.execution_id, commit, after=self._position)
-                except LogConflictError:
-                    await self._catch_up()
-                    continue
-                self._take(commit)
-                return commit
+        mine = _Pending(decision, urgency)
+        self._pending.append(mine)
+        try:
+            async with self._lock:
+                while not mine.is_settled:
+                    await self._write(self._next_batch(mine))
+        finally:
+            if mine in self._pending:
+                self._pending.remove(mine)
+            self._look_if_news()
+        if mine.error is not None:
+            raise mine.error
+        return mine.events
+
+    def _next_batch(self, mine: _Pending) -> list[_Pending]:
+        if len(self._pending) == 1:
+            return [mine]
+        return sorted(self._pending, key=lambda pending: pending.urgency)[:AT_ONCE]
+
+    async def _write(self, batch: Sequence[_Pending]) -> None:
+        """Write all of ``batch`` as one commit and settle it; if the log does not answer, they are all told so."""
+        try:
+            await self._write_together(batch)
+        except UnavailableError as error:
+            for pending in batch:
+                if not pending.is_settled:
+                    pending.events, pending.error = [], error
+        self._settle(batch)
+
+    async def _write_together(self, batch: Sequence[_Pending]) -> None:
+        if self._must_read:
+            await self._catch_up()
+        while True:
+            events, state = self._decide_all(batch)
+            if not events:
+                return
+            try:
+                self.position = await self._log.append(self.execution_id, events, after=self.position)
+            except LogConflictError:
+                await self._catch_up()
+            except TooLargeError as error:
+                await self._write_apart(batch, error)
+                return
+            except UnavailableError:
+                if not await self._is_decided(events, batch):
+                    raise
+            except BaseException:  # cancelled, most likely
+                self._doubt(events, batch)
+                raise
+            else:
+                self._in_doubt.clear()
+                self._settle(batch)
+                self._take(events, state)
+                return
+
+    async def _is_decided(self, events: Sequence[Event], batch: Sequence[_Pending]) -> bool:
+        """After an append nobody answered: is the commit, or another in its place, in the log by now?"""
+        first = next(index for index, pending in enumerate(batch) if pending.events)
+        self._settle(batch[:first])  # these were refused on nothing but what is known to be in the log
+        self._doubt(events, batch)
+        position = self.position
+        await self._catch_up()
+        return self.position != position  # else it may still be on its way
+
+    def _doubt(self, events: Sequence[Event], batch: Sequence[_Pending]) -> None:
+        answers = [_Answer(pending, pending.events, pending.error) for pending in batch if not pending.is_settled]
+        self._in_doubt[events[0].event_id] = answers
+        self._must_read = True
+
+    async def _write_apart(self, batch: Sequence[_Pending], error: TooLargeError) -> None:
+        """Together they are too large; what is too large by itself is refused."""
+        waiting = [pending for pending in batch if not pending.is_settled]
+        if len(waiting) == 1:
+            waiting[0].events, waiting[0].error = [], error
+            return
+        for pending in waiting:
+            await self._write([pending])
+
+    def _decide_all(self, batch: Sequence[_Pending]) -> Commit:
+        state, written = self.state, list[Event]()
+        for pending in batch:
+            if pending.is_settled:
+                continue
+            pending.events, pending.error = [], None
+            try:
+                pending.events, state = self._with_follow_ups(pending.decision(state))
+            except Exception as error:  # noqa: BLE001 a refusal belongs to whoever asked, not to the others
+                pending.error = error
+            written = pending.events if not written else written + pending.events
+        return Commit(written, state)
+
+    def _with_follow_ups(self, made: Commit) -> Commit:
+        if self.follow_ups is None or not made.events:
+            return made
+        events, state = made
+        for command in self.follow_ups(events, state):
+            more = self.step(state, command, now=events[-1].occurred_at, observed=True)
+            events, state = events + more.events, more.state
+        return Commit(events, state)
+
+    def _settle(self, batch: Sequence[_Pending]) -> None:
+        for pending in batch:
+            pending.is_settled = True
+            if pending in self._pending:  # whoever waited for it may have gone
+                self._pending.remove(pending)
 
     async def _catch_up(self) -> Sequence[Event]:
-        events, self._position = await self._log.read(self.execution_id, after=self._position)
-        self._take(events)
+        events, position = await self._log.read(self.execution_id, after=self.position)
+        state = fold(events, self.state)
+        self.position, self._must_read = position, False
+        if events:
+            self._resolve(events[0].event_id)
+        self._take(events, state)
         return events
 
-    def _take(self, events: Sequence[Event]) -> None:
-        self.state = fold(events, self.state)
+    def _resolve(self, event_id: str) -> None:
+        """The log has moved on: of what was in doubt, the commit that begins with this event is there, no other."""
+        for pending, events, error in self._in_doubt.pop(event_id, ()):
+            if not pending.is_settled:
+                pending.events, pending.error = events, error
+                self._settle([pending])
+        self._in_doubt.clear()
+
+    def _take(self, events: Sequence[Event], state: ExecutionState) -> None:
+        self.state = state
         for listener in [*self._listeners]:
-            listener(events, self.state)
+            listener(events, state)
+
+
+def _urgency(command: Command) -> int:
+    match command:
+        case CancelExecution():
+            return _CANCEL
+        case FailNode():
+            return _FAILURE
+        case ReportNodeProgress():
+            return _PROGRESS
+        case _:  # in the order in which they came
+            return _OTHERWISE

@@ -1,25 +1,76 @@
 """What a task returned, as the log keeps it.
 
-A value that is JSON is kept as it is. One that is not is kept for the running process only: the log has its text, and
-whoever must go on from the log alone has to run the task again.
+A value that is JSON is kept as it is; a large one is kept beside the log, which refers to it. One that is not JSON is
+kept for the running process only: the log has its text, and whoever must go on from the log alone has to run the task
+again.
 """
 
+import hashlib
+import logging
 from typing import Any, Final
 
 import msgspec
 
+from pyoco_server.app.ports import OutputStore
 from pyoco_server.core.wire import JsonObject
+
+_log = logging.getLogger(__name__)
 
 VALUE: Final = "value"
 TEXT_ONLY: Final = "repr"
+STORED: Final = "stored"
 LONGEST_TEXT: Final = 2_000
+INLINE_MAX_BYTES: Final = 65_536
+
+
+class Outputs:
+    """Writes outputs and reads them back."""
+
+    def __init__(self, store: OutputStore, *, inline_max_bytes: int = INLINE_MAX_BYTES) -> None:
+        self._store = store
+        self._inline_max_bytes = inline_max_bytes
+
+    async def written(self, name: str, value: Any) -> JsonObject:  # noqa: ANN401 whatever a task returned
+        """The object NODE_SUCCEEDED carries; ``name`` is what a large value is stored under, if it is large."""
+        copied = _copied(value)
+        if copied is None:
+            return {TEXT_ONLY: _shown(value)}
+        encoded, copy = copied
+        if len(encoded) <= self._inline_max_bytes:
+            return {VALUE: copy}
+        await self._store.put(name, encoded)
+        return {STORED: {"name": name, "bytes": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}}
+
+    async def forget(self, output: JsonObject) -> None:
+        """Remove what was stored for an output that did not come into the log."""
+        if STORED in output:
+            await self._store.delete(output[STORED]["name"])
+
+    async def read(self, output: JsonObject | None) -> tuple[bool, Any]:
+        """Whether the value can be had, and the value."""
+        if output is None:
+            return False, None
+        if VALUE in output:
+            return True, fresh(output[VALUE])
+        if STORED not in output:
+            return False, None
+        said = output[STORED]
+        found = await self._store.get(said["name"])
+        if found is None or hashlib.sha256(found).hexdigest() != said["sha256"]:
+            _log.warning("stored output '%s' is missing or damaged", said["name"], extra={"action": "output_lost"})
+            return False, None
+        return True, msgspec.json.decode(found)
 
 
 def to_output(value: Any) -> JsonObject:  # noqa: ANN401 whatever a task returned
-    """The object NODE_SUCCEEDED carries."""
-    if _survives(value):
-        return {VALUE: value}
-    return {TEXT_ONLY: _shown(value)}
+    """The same for a value that is never large."""
+    copied = _copied(value)
+    return {TEXT_ONLY: _shown(value)} if copied is None else {VALUE: copied[1]}
+
+
+def fresh(value: Any) -> Any:  # noqa: ANN401 whatever JSON can say
+    """A copy of a value the log holds, for tasks to do with as they like."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def writable(text: str) -> str:
@@ -34,30 +85,26 @@ def _shown(value: Any) -> str:  # noqa: ANN401 whatever a task returned
         return f"a {type(value).__name__} that cannot be shown"
 
 
-def is_complete(output: JsonObject | None) -> bool:
-    """Can the value be had from the log?"""
-    return output is not None and VALUE in output
+def _copied(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401 whatever a task returned
+    """The value as JSON, and what that reads back as; None unless that is equal and of the same type.
 
-
-def from_output(output: JsonObject) -> Any:  # noqa: ANN401 whatever the task returned
-    """The value an output holds."""
-    return output[VALUE]
-
-
-def _survives(value: Any) -> bool:  # noqa: ANN401
-    """Does the value come back from JSON equal and of the same type? A tuple or a key that is a number does not."""
+    What is kept is the copy: whoever returned the value may go on changing it, and the log must not change with it.
+    """
     try:
-        read_back = msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return False
-    return _same(value, read_back)
+        encoded = msgspec.json.encode(value)
+        copy = msgspec.json.decode(encoded)
+        return (encoded, copy) if _same(value, copy) else None
+    except (TypeError, ValueError, RuntimeError, msgspec.MsgspecError):  # nested too deep, or changed while we look
+        return None
 
 
 def _same(one: Any, other: Any) -> bool:  # noqa: ANN401
+    if one is None or one is True or one is False:
+        return one is other
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(item, other[key]) for key, item in one.items())
+        return len(one) == len(other) and all(map(_same, one, other)) and all(map(_same, one.values(), other.values()))
     if isinstance(one, list):
         return len(one) == len(other) and all(map(_same, one, other))
     return bool(one == other)

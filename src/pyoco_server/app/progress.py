@@ -1,14 +1,20 @@
 """Progress reports on their way from a task to the log.
 
-A task may report as often as it likes, from any thread. Per node one report is being written at a time; while it is,
-only the newest of those that come in is kept, so a busy loop cannot flood the log.
+A task may report as often as it likes, from any thread. Of one node, a report is written at once if none was for a
+while, else when that while is over; of those that come in meanwhile only the newest is kept. So a busy loop floods
+neither the log nor the event loop, reports never overtake each other, and the last before the end is always written.
 """
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Final
 
 from pyoco_server.app.outputs import writable
+
+PAUSE_SEC: Final = 0.1
+"""How long after one report of a node the next is written, by the event loop's time."""
 
 Report = tuple[float | None, str | None]
 Write = Callable[[str, float | None, str | None], Awaitable[None]]
@@ -19,37 +25,111 @@ class ProgressDesk:
 
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._newest: dict[str, Report] = {}
-        self._writers: dict[str, asyncio.Task[None]] = {}
+        self._lines: dict[str, _Line] = {}
 
     def reporter(self, node_id: str) -> Callable[[float | None, str | None], None]:
-        """What a task calls; may be called from any thread. A percentage outside 0 to 100 is an error at once."""
-        loop = asyncio.get_running_loop()
-
-        def report(percent: Any, message: Any) -> None:  # noqa: ANN401 users pass what they like; it is checked here
-            if not isinstance(percent, int | float | None) or not isinstance(message, str | None):
-                raise TypeError("progress takes a number and a text")
-            if percent is not None and not 0 <= percent <= 100:
-                raise ValueError(f"progress must be between 0 and 100, not {percent}")
-            loop.call_soon_threadsafe(self._take, node_id, (percent, None if message is None else writable(message)))
-
-        return report
+        """What one attempt at a node calls, from any thread; what it says after ``drained`` is not heard."""
+        line = _Line(node_id, self._write, asyncio.get_running_loop())
+        earlier = self._lines.get(node_id)
+        if earlier is not None:
+            earlier.close()
+        self._lines[node_id] = line
+        return line.report
 
     async def drained(self, node_id: str) -> None:
-        """Wait until what was reported is written."""
-        await asyncio.sleep(0)  # a report made by the task's last line may still be on its way to this loop
-        writer = self._writers.get(node_id)
-        if writer is not None:
-            await writer
+        """Wait until what was reported is written; the attempt that reported it is over."""
+        line = self._lines.pop(node_id, None)
+        if line is not None and not line.is_quiet:
+            await line.drained()
+        elif line is not None:
+            line.close()
 
-    def _take(self, node_id: str, report: Report) -> None:
-        self._newest[node_id] = report
-        if node_id not in self._writers:
-            self._writers[node_id] = asyncio.create_task(self._write_all(node_id), name=f"progress of {node_id}")
 
-    async def _write_all(self, node_id: str) -> None:
+class _Line:
+    """The reports of one attempt. ``report`` may be called from any thread, the rest belongs to the event loop."""
+
+    __slots__ = (
+        "_closed",
+        "_is_told",
+        "_lock",
+        "_loop",
+        "_newest",
+        "_node_id",
+        "_not_before",
+        "_timer",
+        "_write",
+        "_writer",
+    )
+
+    def __init__(self, node_id: str, write: Write, loop: asyncio.AbstractEventLoop) -> None:
+        self._node_id = node_id
+        self._write = write
+        self._loop = loop
+        self._lock = threading.Lock()  # guards the next three
+        self._newest: Report | None = None
+        self._is_told = False  # the loop knows, or will soon, that there is something to write
+        self._closed = False
+        self._not_before = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self._is_told
+
+    def report(self, percent: float | None, message: str | None) -> None:
+        told = None if message is None else writable(message)
+        with self._lock:
+            if self._closed:  # an attempt that was given up on still talks
+                return
+            self._newest = (percent, told)
+            if self._is_told:
+                return
+            self._is_told = True
+        with contextlib.suppress(RuntimeError):  # the loop was closed over a running call: nobody is left to listen
+            self._loop.call_soon_threadsafe(self._write_when_due)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._newest = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def drained(self) -> None:
+        if self._writer is not None:
+            await self._writer
+        with self._lock:
+            self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._write_newest()
+
+    def _write_when_due(self) -> None:
+        wait_sec = self._not_before - self._loop.time()
+        if wait_sec > 0:
+            self._timer = self._loop.call_later(wait_sec, self._begin_to_write)
+        else:
+            self._begin_to_write()
+
+    def _begin_to_write(self) -> None:
+        if not self._closed:
+            self._writer = self._loop.create_task(self._write_now(), name=f"progress of {self._node_id}")
+
+    async def _write_now(self) -> None:
         try:
-            while node_id in self._newest:
-                await self._write(node_id, *self._newest.pop(node_id))
+            await self._write_newest()
         finally:
-            del self._writers[node_id]
+            self._writer = None
+            self._not_before = self._loop.time() + PAUSE_SEC
+            with self._lock:
+                self._is_told = self._newest is not None and not self._closed
+                is_more = self._is_told
+            if is_more:
+                self._write_when_due()
+
+    async def _write_newest(self) -> None:
+        with self._lock:
+            newest, self._newest = self._newest, None
+        if newest is not None:
+            await self._write(self._node_id, *newest)

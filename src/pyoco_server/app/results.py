@@ -1,7 +1,8 @@
 """Results as the log tells them: who returned what, in the order in which it happened.
 
 Folding the log through here rebuilds the shared results of a run, so a process that takes over sees what the one before
-saw. Values the log could not hold come from memory while the process that made them lives.
+saw. Values the log could not hold come from memory while the process that made them lives, large ones from where they
+are stored.
 """
 
 from collections.abc import Sequence
@@ -11,15 +12,17 @@ from typing import Any, Final
 from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.context import RunScope
-from pyoco_server.app.outputs import from_output, is_complete
+from pyoco_server.app.outputs import VALUE, Outputs, fresh
 from pyoco_server.core import Event, EventType, ExecutionState, initial_state
 from pyoco_server.core.payloads import (
     ExecutionCancelRequested,
     NodeCreated,
+    NodeFailed,
     NodePayload,
     NodeProgressReported,
     NodeSucceeded,
 )
+from pyoco_server.core.wire import JsonObject
 
 _TASK_STATES: Final = {
     EventType.NODE_STARTED: TaskState.RUNNING,
@@ -33,17 +36,25 @@ class ResultKeeper:
     """Listens to a log and keeps the run's results up to date."""
 
     def __init__(self, scope: RunScope) -> None:
-        self.lost: list[str] = []
-        """Nodes whose value neither the log nor this process has, in the order in which they ended."""
+        self.missing: dict[str, JsonObject | None] = {}
+        """Nodes whose value is not here, in the order in which they ended, with what the log says of it."""
         self._scope = scope
+        self._ends: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
         self._task_of: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._in_hand: dict[str, Any] = {}
+        self.failed: dict[str, None] = {}
+        """Nodes that failed, in the order in which they did."""
         self.decisions: dict[tuple[str, str], Any] = {}
         """What blocks decided, by node and key."""
 
     def hand_over(self, node_id: str, value: Any) -> None:  # noqa: ANN401 whatever a task returned
         """Have a value ready for the moment its node is recorded as succeeded."""
         self._in_hand[node_id] = value
+
+    def take_back(self, node_id: str) -> None:
+        """Its node was not recorded as succeeded."""
+        self._in_hand.pop(node_id, None)
 
     def listen(self, events: Sequence[Event], _: ExecutionState) -> None:
         """Take what the events say."""
@@ -57,6 +68,8 @@ class ResultKeeper:
                         self._scope.note(described["task"], TaskState.PENDING)
                 case NodeSucceeded(node_id=node_id, output=output) if node_id in self._task_of:
                     self._succeeded(node_id, output)
+                case NodeFailed(node_id=node_id):
+                    self.failed[node_id] = None
                 case NodeProgressReported(node_id=node_id, metrics={"decision": {"key": key, "value": value}}):
                     self.decisions[node_id, key] = value
                 case ExecutionCancelRequested():
@@ -70,21 +83,43 @@ class ResultKeeper:
             self._scope.note(self._task_of[payload.node_id][0], _TASK_STATES[event.type])
 
     def _succeeded(self, node_id: str, output: dict[str, Any] | None) -> None:
+        self._ends[node_id] = len(self._ends)
         if node_id in self._in_hand:
             self.keep(node_id, self._in_hand.pop(node_id))
-        elif output is not None and is_complete(output):
-            self.keep(node_id, from_output(output))
+        elif output is not None and VALUE in output:
+            self.keep(node_id, fresh(output[VALUE]))
         else:
-            self.lost.append(node_id)
+            self.missing[node_id] = output
 
     def keep(self, node_id: str, value: Any) -> None:  # noqa: ANN401 whatever a task returned
-        """Store a value under its task's name and wherever the task's outputs say."""
+        """Store a value under its task's name and wherever the task's outputs say.
+
+        A value that was missing may come after one that was made later, by another round or another task with the same
+        output: the later one stays.
+        """
+        self.missing.pop(node_id, None)
         task, outputs = self._task_of[node_id]
-        self._scope.keep(task, outputs, value)
+        end = self._ends[node_id]
+        if self._is_newest(f"results.{task}", end):
+            self._scope.keep(task, tuple(path for path in outputs if self._is_newest(path, end)), value)
+
+    def _is_newest(self, path: str, end: int) -> bool:
+        newest = self._newest.setdefault(path, end)
+        self._newest[path] = max(newest, end)
+        return end >= newest
+
+    async def fetch(self, outputs: Outputs) -> None:
+        """Read what is stored beside the log; what stays missing has to be made again."""
+        for node_id, output in [*self.missing.items()]:
+            found, value = await outputs.read(output)
+            if found:
+                self.keep(node_id, value)
 
 
-def results_of(events: Sequence[Event]) -> dict[str, Any]:
+async def results_of(events: Sequence[Event], outputs: Outputs) -> dict[str, Any]:
     """The results a log holds, by task; those it could not hold are missing."""
     scope = RunScope("", "", {}, Path())
-    ResultKeeper(scope).listen(events, initial_state(events[0].execution_id))
+    keeper = ResultKeeper(scope)
+    keeper.listen(events, initial_state(events[0].execution_id))
+    await keeper.fetch(outputs)
     return scope.results

@@ -1,8 +1,9 @@
 """One run from submission to end: drives its execution, puts it aside while it only waits, and takes it up again."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +13,18 @@ from pyoco_server.app.context import RunScope
 from pyoco_server.app.deadlines import Deadlines
 from pyoco_server.app.driver import Driver, Rest
 from pyoco_server.app.execution import Execution, Listener
+from pyoco_server.app.fencing import Fencing
+from pyoco_server.app.outputs import Outputs
+from pyoco_server.app.plans import Plans
 from pyoco_server.app.ports import Clock, EventLog, NewId, Workshop
 from pyoco_server.app.results import ResultKeeper
+from pyoco_server.app.starting import Starter
 from pyoco_server.app.work import Work
-from pyoco_server.core import Actor, ActorKind, CommandRejected, Event, ExecutionState, advance, fold
+from pyoco_server.core import Actor, ActorKind, CancelMode, CommandRejected, Commit, Event, ExecutionState
 from pyoco_server.core.commands import CancelExecution, CreateExecution, FailNode, ResumeNode, StartExecution
+from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.core.wire import JsonObject, parse_object
 from pyoco_server.flows.model import FlowModel
-from pyoco_server.flows.plan import plan
 
 
 class RunServices(NamedTuple):
@@ -29,10 +34,25 @@ class RunServices(NamedTuple):
     clock: Clock
     new_id: NewId
     workshop: Workshop
+    outputs: Outputs
+    plans: Plans
     artifacts: Path
     worker_id: str
     grace_sec: float
     chance: random.Random
+
+
+class _Attended(NamedTuple):
+    """What a run has while a process takes care of it."""
+
+    scope: RunScope
+    keeper: ResultKeeper
+    begun: Sequence[str]
+    """Nodes this process has begun and not performed yet."""
+
+
+def _begun_in(events: Sequence[Event]) -> list[str]:
+    return [event.payload.node_id for event in events if isinstance(event.payload, NodeStarted)]
 
 
 _SCHEDULER = Actor(ActorKind.SCHEDULER, "engine")
@@ -41,17 +61,34 @@ _SCHEDULER = Actor(ActorKind.SCHEDULER, "engine")
 class Run:
     """A run this process takes care of."""
 
-    def __init__(self, run_id: str, model: FlowModel, functions: Mapping[str, Function], services: RunServices) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        model: FlowModel,
+        functions: Mapping[str, Function],
+        services: RunServices,
+        *,
+        late_sec: float | None = None,
+    ) -> None:
+        """``late_sec``: no function is called so long after its attempt began without a look at the log.
+
+        Needed where others may take over the run.
+        """
         self.run_id = run_id
         self._model = model
         self._functions = functions
         self._services = services
-        self._plan = plan(model)
+        planned = services.plans.of(model)
         self._execution = Execution(
-            run_id, self._plan.graph, log=services.log, clock=services.clock, new_id=services.new_id
+            run_id, planned.graph, log=services.log, clock=services.clock, new_id=services.new_id
         )
-        self._results: Mapping[str, Any] = {}
-        self._begun: list[Event] = []
+        self._starter = Starter(run_id, dict(planned.steps), worker_id=services.worker_id, clock=services.clock)
+        self._fencing = (
+            Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
+        )
+        self._scope: RunScope | None = None
+        self._known: list[Event] = []
+        self._begun: list[str] = []
         self._changed = asyncio.Event()
         self._execution.subscribe(lambda *_: self._changed.set())
 
@@ -60,6 +97,11 @@ class Run:
         """The newest known state."""
         return self._execution.state
 
+    @property
+    def position(self) -> int:
+        """Where in the log the state is."""
+        return self._execution.position
+
     def subscribe(self, listener: Listener) -> None:
         """Be told of every commit, in the order of the log."""
         self._execution.subscribe(listener)
@@ -67,41 +109,69 @@ class Run:
     @property
     def results(self) -> Mapping[str, Any]:
         """What the tasks returned so far, by name, as far as this process has gone on with the run."""
-        return self._results
+        return {} if self._scope is None else self._scope.results
 
     async def create(self, params: Mapping[str, Any], actor: Actor) -> None:
         """Write the beginning of the log, as one commit: the run exists and is set going."""
         given = parse_object({**self._model.defaults, **params})  # whatever the log cannot hold is refused here
         create = CreateExecution(
-            execution_id=self.run_id, actor=actor, graph_id=self._plan.graph.graph_id, input={"params": given}
+            execution_id=self.run_id, actor=actor, graph_id=self._execution.graph.graph_id, input={"params": given}
         )
         start = StartExecution(execution_id=self.run_id, actor=actor)
 
-        def beginning(state: ExecutionState) -> list[Event]:
-            when: dict[str, Any] = {"now": self._services.clock.now(), "new_id": self._services.new_id}
-            created = advance(self._plan.graph, state, create, **when)
-            return created + advance(self._plan.graph, fold(created, state), start, **when)
+        def beginning(state: ExecutionState) -> Commit:
+            created = self._execution.step(state, create)
+            started = self._execution.step(created.state, start)
+            return Commit(created.events + started.events, started.state)
 
-        self._begun = await self._execution.decide(beginning)
+        self._execution.follow_ups = self._starter.follow_ups
+        self._known = await self._execution.decide(beginning)
+        self._begun = _begun_in(self._known)
+
+    def begin_at(self, events: Sequence[Event], position: int) -> None:
+        """Take as known what is in the log up to ``position``, so that it need not be read."""
+        self._execution.begin_at(events, position)
+        self._known = [*events]
+
+    async def look(self) -> None:
+        """See whether others wrote anything."""
+        await self._execution.load()
 
     async def go_on(self) -> ExecutionState:
         """Take the run to its end, from wherever its log stands; waits as long as the run does."""
-        scope, keeper, events = await self._replay()
-        deadlines = Deadlines(self._services.clock, self._expire)
-        deadlines.listen(events, self.state)
-        self._execution.subscribe(deadlines.listen)
-        try:
+        async with self._attended() as attended:
+            begun = attended.begun
             while not self.state.is_terminal:
                 self._changed.clear()
-                if await self._drive(scope, keeper) is Rest.PARKED:
+                rest = await self._drive(attended, begun)
+                if rest is Rest.TAKEN_OVER:
+                    await self._watch()
+                elif rest is Rest.PARKED:
                     await self._changed.wait()
-        finally:
-            deadlines.close()
+                begun = ()
+            await attended.keeper.fetch(self._services.outputs)
         return self.state
 
-    async def cancel(self, reason: str | None, actor: Actor) -> bool:
-        """Ask for the run to be cancelled; False if it has ended already."""
-        await self._execution.do(CancelExecution(execution_id=self.run_id, actor=actor, reason=reason))
+    async def _watch(self) -> None:
+        """Somebody else goes on with the run: do not take it from them, only see how it ends."""
+        while not self.state.is_terminal:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def until_rest(self) -> Rest:
+        """Take the run as far as it goes without waiting for anybody."""
+        async with self._attended() as attended:
+            return Rest.ENDED if self.state.is_terminal else await self._drive(attended, attended.begun)
+
+    async def cancel(self, reason: str | None, actor: Actor, *, immediate: bool = False) -> bool:
+        """Ask for the run to be cancelled; False if it has ended already.
+
+        ``immediate`` ends it now: what is at work is given up on, without its grace.
+        """
+        mode = CancelMode.IMMEDIATE if immediate else CancelMode.WAIT_FOR_WORKERS
+        await self._execution.do(
+            CancelExecution(execution_id=self.run_id, actor=actor, reason=reason), cancel_mode=mode
+        )
         return self.state.is_cancel_requested
 
     async def resume(self, node_id: str, value: Any, actor: Actor, *, key: str | None = None) -> None:  # noqa: ANN401
@@ -111,33 +181,63 @@ class Run:
             ResumeNode(execution_id=self.run_id, actor=actor, node_id=node_id, resume_key=key, extra=brought)
         )
 
-    async def _replay(self) -> tuple[RunScope, ResultKeeper, Sequence[Event]]:
-        """Tell the keeper of results what has happened so far; a log this process did not write is read for that."""
-        events = self._begun or await self._execution.load()
-        given = self.state.input or {}
-        scope = RunScope(self.run_id, self._model.name, given.get("params", {}), self._services.artifacts / self.run_id)
-        self._results = scope.results
-        keeper = ResultKeeper(scope)
-        if self.state.started_at is None and not self.state.is_cancel_requested:
-            await self._execution.do(StartExecution(execution_id=self.run_id, actor=_SCHEDULER))
-        keeper.listen(events, self.state)
-        self._execution.subscribe(keeper.listen)
-        return scope, keeper, events
+    @contextlib.asynccontextmanager
+    async def _attended(self) -> AsyncIterator[_Attended]:
+        """Take notice of everything that happens to the run, and begin it if nobody has."""
+        self._execution.subscribe(self._remember)
+        unfollow = await self._execution.follow()
+        if not self._known:
+            await self._execution.load()
+        self._execution.unsubscribe(self._remember)
+        events = self._known
+        given = (self.state.input or {}).get("params", {})
+        params = {**self._model.defaults, **given}
+        self._scope = RunScope(self.run_id, self._model.name, params, self._services.artifacts / self.run_id)
+        keeper = ResultKeeper(self._scope)
+        deadlines = Deadlines(self._services.clock, self._expire)
+        listeners = (keeper.listen, deadlines.listen)
+        for listen in listeners:
+            listen(events, self.state)
+            self._execution.subscribe(listen)
+        try:
+            begun = [*self._begun, *_begun_in(await self._start())]
+            self._known, self._begun = [], []
+            yield _Attended(self._scope, keeper, begun)
+        finally:
+            for listen in listeners:
+                self._execution.unsubscribe(listen)
+            deadlines.close()
+            unfollow()
 
-    async def _drive(self, scope: RunScope, keeper: ResultKeeper) -> Rest:
-        driver = Driver(self._execution, grace_sec=self._services.grace_sec)
+    def _remember(self, events: Sequence[Event], _: ExecutionState) -> None:
+        self._known += events
+
+    async def _start(self) -> list[Event]:
+        if self.state.started_at is not None or self.state.is_cancel_requested or self.state.is_terminal:
+            return []
+        self._execution.follow_ups = self._starter.follow_ups
+        try:
+            return await self._execution.do(StartExecution(execution_id=self.run_id, actor=_SCHEDULER))
+        except CommandRejected:  # somebody else was quicker: cancelled it, or started it
+            return []
+        finally:
+            self._execution.follow_ups = None
+
+    async def _drive(self, attended: _Attended, begun: Sequence[str]) -> Rest:
+        driver = Driver(self._execution, follow_ups=self._starter.follow_ups, grace_sec=self._services.grace_sec)
         work = Work(
             driver,
-            self._plan.steps,
+            self._starter,
             self._functions,
-            scope,
-            keeper,
+            attended.scope,
+            attended.keeper,
             workshop=self._services.workshop,
+            outputs=self._services.outputs,
             run_block=run_block,
-            worker_id=self._services.worker_id,
             chance=self._services.chance,
+            fencing=self._fencing,
         )
-        return await driver.drive(work)
+        return await driver.drive(work, begun)
 
     async def _expire(self, node_id: str, said: JsonObject) -> None:
         """A wait's deadline has passed; somebody may have been quicker, and then there is nothing to do."""

@@ -1,34 +1,40 @@
 """What is done about the nodes of a flow: tasks are called, waits wait, blocks run what is inside them."""
 
 import contextlib
+import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from pyoco_server.app.attempts import Attempt, Failed, Function, Outcome, Stopped, Succeeded, describe
 from pyoco_server.app.backoff import pause
 from pyoco_server.app.context import Place, RunScope
 from pyoco_server.app.driver import Driver
-from pyoco_server.app.outputs import VALUE, to_output
-from pyoco_server.app.ports import Workshop
+from pyoco_server.app.fencing import Fence, Fencing, TooLateError
+from pyoco_server.app.outputs import VALUE, Outputs, to_output
+from pyoco_server.app.ports import UnavailableError, Workshop
 from pyoco_server.app.progress import ProgressDesk
 from pyoco_server.app.results import ResultKeeper
+from pyoco_server.app.starting import Starter
 from pyoco_server.core import (
-    Actor,
-    ActorKind,
     CommandRejected,
+    Commit,
     Event,
     ExecutionState,
     NodeNotStoppableError,
     NodeState,
+    NodeStatus,
     add_node,
+    cancel_node,
     confirm_stopped,
+    fold,
 )
-from pyoco_server.core.commands import FailNode, NodeCommand, PutNodeWaiting, ReportNodeProgress, StartNode, SucceedNode
-from pyoco_server.core.wire import JsonObject, rfc3339
-from pyoco_server.flows.model import Step, TaskSpec, TaskStep, WaitSpec
+from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress, StartNode, SucceedNode
+from pyoco_server.core.wire import JsonObject
+from pyoco_server.flows.model import Step, TaskSpec, TaskStep
 from pyoco_server.flows.plan import block_type, task_node
+
+_log = logging.getLogger(__name__)
 
 
 class ChildFailedError(Exception):
@@ -42,35 +48,45 @@ class ChildFailedError(Exception):
 RunBlock = Callable[["Work", str, Step, Place], Coroutine[Any, Any, None]]
 
 
+class SiblingFailedError(Exception):
+    """A node inside a block is not begun, since one beside it has failed."""
+
+
 class Work:
     """The work of one run, as its driver has it done."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 everything that work is made of
         self,
         driver: Driver,
-        steps: Mapping[str, Step],
+        starter: Starter,
         functions: Mapping[str, Function],
         scope: RunScope,
         keeper: ResultKeeper,
         *,
         workshop: Workshop,
+        outputs: Outputs,
         run_block: RunBlock,
-        worker_id: str,
         chance: random.Random,
+        fencing: Fencing | None = None,
     ) -> None:
+        """``fencing`` is needed where others may take over the run."""
         self.driver = driver
         self.scope = scope
+        self.worker_id = starter.worker_id
+        self._starter = starter
+        self._steps = starter.steps
+        self._actor = starter.actor
         self._execution = driver.execution
-        self._steps = dict(steps)
         self._functions = functions
         self._keeper = keeper
         self._workshop = workshop
+        self._outputs = outputs
         self._run_block = run_block
-        self._worker_id = worker_id
         self._chance = chance
-        self._actor = Actor(ActorKind.SYSTEM, worker_id)
+        self._fencing = fencing
         self._places: dict[str, Place] = {}
         self._attempts: dict[str, Attempt] = {}
+        self._given_up: set[str] = set()
         self._progress = ProgressDesk(self._report_progress)
 
     # --- What the driver asks for ------------------------------------------------------------------------------------
@@ -79,22 +95,51 @@ class Work:
         """Is the node one of the flow's?"""
         return node_id in self._steps
 
+    @property
+    def must_prepare(self) -> bool:
+        """Are there values this process does not have?"""
+        return bool(self._keeper.missing)
+
     async def prepare(self) -> None:
-        """Run again what succeeded in another process and whose value the log could not hold."""
-        for node_id in [lost for lost in self._keeper.lost if lost in self._steps]:
-            await self._recover(node_id)
+        """Fetch what is stored; run again what succeeded in another process and whose value the log could not hold."""
+        await self._keeper.fetch(self._outputs)
+        for node_id in [*self._keeper.missing]:
+            if node_id not in self._keeper.missing:  # made again with the block around it
+                continue
+            if node_id in self._steps:
+                await self._recover(node_id)
+            else:
+                await self._recover_inside(node_id)
 
     async def run(self, node_id: str) -> None:
         """Begin the node's next attempt and see it through."""
         node, step = self._execution.state.nodes[node_id], self._steps[node_id]
-        inside_already = node.is_at_work and node.worker_id == self._worker_id and not isinstance(step, TaskStep)
+        inside_already = node.is_at_work and node.worker_id == self.worker_id and not isinstance(step, TaskStep)
         if not inside_already:  # a block we had put aside is gone on with; anything else is a new attempt
             attempt = node.attempt + 1
-            if not await self._tell(StartNode, node_id, attempt=attempt, worker_id=self._worker_id):
+            if not await self._tell(StartNode, node_id, attempt=attempt, worker_id=self.worker_id):
                 return
-        match step:
+        await self.perform(node_id)
+
+    async def perform(self, node_id: str) -> None:
+        """See the attempt through that has begun; whatever goes wrong on our side fails the node, not the process."""
+        try:
+            await self._perform(node_id)
+        except UnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 told in the log, and the run goes on to its end
+            _log.exception(
+                "node '%s' cannot be gone on with",
+                node_id,
+                extra={"action": "node_crashed", "run_id": self._execution.execution_id, "err_id": "ERR-PYOCO-0007"},
+            )
+            await self._tell(FailNode, node_id, error=describe(error), retryable=False)
+
+    async def _perform(self, node_id: str) -> None:
+        match self._steps[node_id]:
             case TaskStep(task) if task.wait is not None:
-                await self._wait(node_id, task.wait)
+                with contextlib.suppress(CommandRejected):  # it has ended otherwise meanwhile, or waits already
+                    await self._execution.do(self._starter.waiting(node_id, task.wait), observed=True)
             case TaskStep(task):
                 await self._attempt(node_id, task)
             case block:
@@ -129,14 +174,9 @@ class Work:
     async def confirm_stopped(self, node_id: str) -> None:
         """Record that nobody is at work on the node."""
 
-        def decision(state: ExecutionState) -> list[Event]:
-            return confirm_stopped(
-                self._execution.graph,
-                state,
-                node_id,
-                actor=self._actor,
-                now=self._execution.clock.now(),
-                new_id=self._execution.new_id,
+        def decision(state: ExecutionState) -> Commit:
+            return _commit(
+                confirm_stopped(self._execution.graph, state, node_id, actor=self._actor, **self._when()), state
             )
 
         with contextlib.suppress(NodeNotStoppableError):  # it has ended otherwise meanwhile: just as well
@@ -149,9 +189,15 @@ class Work:
         self._steps[node_id] = step
         self._places[node_id] = place
         if node_id not in self._execution.state.nodes:
+            if self._is_given_up(node_id):
+                raise SiblingFailedError(f"'{node_id}' was not begun: one beside it has failed")
             await self._execution.decide(lambda state: self._added(state, node_id, step))
-        if node_id in self._keeper.lost:
+            if self._is_given_up(node_id):  # one beside it failed while it was being added
+                await self._cancel_wait(node_id)
+        if node_id in self._keeper.missing:
             await self._recover(node_id)
+        if not isinstance(step, TaskStep) and self._is_missing_inside(node_id):
+            await self._run_block(self, node_id, step, place)
         node = await self.driver.end_of(node_id)
         if node.status != "SUCCEEDED":
             raise ChildFailedError(node)
@@ -171,37 +217,97 @@ class Work:
             return value
         return self._keeper.decisions[node_id, key]
 
-    def _added(self, state: ExecutionState, node_id: str, step: Step) -> list[Event]:
-        when: dict[str, Any] = {"now": self._execution.clock.now(), "new_id": self._execution.new_id}
+    async def together(self, node_id: str, bodies: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """Run parts of a block side by side; when one fails, nothing more is begun and nobody is waited for."""
+
+        async def give_up() -> None:
+            inside = f"{node_id}["
+            self._given_up.add(inside)
+            for node in self._execution.state.live_nodes():
+                if node.status is NodeStatus.WAITING and node.node_id.startswith(inside):
+                    await self._cancel_wait(node.node_id)
+
+        left = [failed for failed in self._keeper.failed if failed.startswith(f"{node_id}[")]
+        if left:  # by whoever was here before: nothing is begun any more
+            await give_up()
+        try:
+            await self.driver.together(bodies, give_up)
+        except (ChildFailedError, SiblingFailedError):
+            if left:
+                raise ChildFailedError(self._execution.state.nodes[left[0]]) from None
+            raise
+
+    def _is_given_up(self, node_id: str) -> bool:
+        return any(node_id.startswith(block) for block in self._given_up)
+
+    def _is_missing_inside(self, block_id: str) -> bool:
+        """Has a block that succeeded values inside that this process does not have?"""
+        if self._execution.state.nodes[block_id].status is not NodeStatus.SUCCEEDED:
+            return False
+        inside = (f"{block_id}[", f"{block_id}/")
+        return any(node_id.startswith(inside) for node_id in self._keeper.missing)
+
+    async def _cancel_wait(self, node_id: str) -> None:
+        reason = "one beside it has failed"
+
+        def decision(state: ExecutionState) -> Commit:
+            if state.is_cancel_requested or state.nodes[node_id].status is not NodeStatus.WAITING:
+                return Commit([], state)
+            graph, when = self._execution.graph, self._when()
+            return _commit(cancel_node(graph, state, node_id, actor=self._actor, reason=reason, **when), state)
+
+        with contextlib.suppress(NodeNotStoppableError):  # somebody has resumed it
+            await self._execution.decide(decision)
+
+    def _added(self, state: ExecutionState, node_id: str, step: Step) -> Commit:
         if not isinstance(step, TaskStep):
-            return add_node(state, node_id, block_type(step), **when)
+            return _commit(add_node(state, node_id, block_type(step), **self._when()), state)
         node = task_node(node_id, step.task)
-        return add_node(state, node_id, node.node_type, retries=node.retries, described=node.extra, **when)
+        added = add_node(state, node_id, node.node_type, retries=node.retries, described=node.extra, **self._when())
+        return _commit(added, state)
+
+    def _when(self) -> dict[str, Any]:
+        return {"now": self._execution.clock.now(), "new_id": self._execution.new_id}
 
     # --- Nodes -------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, node_id: str, task: TaskSpec) -> None:
         number = self._execution.state.nodes[node_id].attempt
-        attempt = self._begin(node_id, task)
+        fence = Fence(self._workshop, self._fencing, node_id) if self._fencing is not None else None
+        attempt = self._begin(node_id, task, fence or self._workshop)
         try:
             outcome = await attempt.run()
         finally:
             del self._attempts[node_id]
+        if fence is not None and fence.problem is not None:
+            if isinstance(fence.problem, TooLateError):  # whoever has it now tells of it
+                return
+            raise fence.problem
         await self._progress.drained(node_id)
         await self._report(node_id, number, outcome)
 
-    def _begin(self, node_id: str, task: TaskSpec) -> Attempt:
+    def _begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
         context = self.scope.context(self._places.get(node_id, Place()))
-        context.report_to(self._progress.reporter(node_id))
-        attempt = Attempt(task, self._functions[task.function or task.name], context, self._workshop)
+        attempt = Attempt(task, self._functions[task.function or task.name], context, workshop)
+        report = self._progress.reporter(node_id)
+
+        def report_while_it_counts(percent: float | None, message: str | None) -> None:
+            if self._attempts.get(node_id) is attempt:  # one that was given up on may go on talking
+                report(percent, message)
+
+        context.report_to(report_while_it_counts)
         self._attempts[node_id] = attempt
         return attempt
 
     async def _report(self, node_id: str, attempt: int, outcome: Outcome) -> None:
         match outcome:
             case Succeeded(value):
+                name = f"{self._execution.execution_id}/{self._execution.new_id()}"
+                output = await self._outputs.written(name, value)
                 self._keeper.hand_over(node_id, value)
-                await self._tell(SucceedNode, node_id, attempt=attempt, output=to_output(value))
+                if not await self._tell(SucceedNode, node_id, attempt=attempt, output=output):
+                    self._keeper.take_back(node_id)
+                    await self._outputs.forget(output)
             case Failed(error):
                 await self._tell(FailNode, node_id, attempt=attempt, error=error)
             case Stopped():  # last of a closed set
@@ -211,20 +317,14 @@ class Work:
         attempt = self._execution.state.nodes[node_id].attempt
         await self._tell(ReportNodeProgress, node_id, attempt=attempt, progress=percent, message=message)
 
-    async def _wait(self, node_id: str, wait: WaitSpec) -> None:
-        extra: JsonObject = {}
-        if wait.deadline_sec is not None:
-            extra["deadline"] = rfc3339(self._execution.clock.now() + timedelta(seconds=wait.deadline_sec))
-            if wait.has_default:
-                extra["default"] = wait.default
-        await self._tell(PutNodeWaiting, node_id, wait_key=wait.key, prompt=dict(wait.prompt), extra=extra)
-
     async def _run_inside(self, node_id: str, block: Step) -> None:
         try:
             await self._run_block(self, node_id, block, self._places.get(node_id, Place()))
         except ChildFailedError as failure:
             error = failure.node.error or {"code": "CHILD_CANCELED", "message": str(failure)}
             await self._tell(FailNode, node_id, error=error, retryable=False)
+        except UnavailableError:
+            raise
         except Exception as error:  # noqa: BLE001 a choice that fits no case, an expression that fails: the flow's own
             await self._tell(FailNode, node_id, error=describe(error), retryable=False)
         else:
@@ -232,17 +332,36 @@ class Work:
 
     async def _recover(self, node_id: str) -> None:
         step = self._steps[node_id]
-        self._keeper.lost.remove(node_id)
+        self._keeper.missing.pop(node_id)
         if isinstance(step, TaskStep):
-            outcome = await self._begin(node_id, step.task).run()
+            try:
+                outcome = await self._begin(node_id, step.task, self._workshop).run()
+            finally:
+                del self._attempts[node_id]
             if isinstance(outcome, Succeeded):
                 self._keeper.keep(node_id, outcome.value)
+            elif isinstance(outcome, Failed):
+                _log.warning(
+                    "the result of '%s' is lost, and making it again failed: %s",
+                    node_id,
+                    outcome.error.get("message"),
+                    extra={"action": "output_lost", "run_id": self._execution.execution_id},
+                )
+
+    async def _recover_inside(self, node_id: str) -> None:
+        """Go through a block that succeeded once more: all is decided, only the missing values are made again."""
+        around = min((known for known in self._steps if node_id.startswith((f"{known}[", f"{known}/"))), key=len)
+        if self._execution.state.nodes[around].status is NodeStatus.SUCCEEDED:  # one that goes on comes by here itself
+            await self._run_block(self, around, self._steps[around], self._places.get(around, Place()))
 
     async def _tell(self, command: type[NodeCommand], node_id: str, **fields: Any) -> bool:  # noqa: ANN401 wire fields
         """Give a command on the node's behalf; False if a cancel, or another worker, was first."""
-        given: Any = command(execution_id=self._execution.execution_id, actor=self._actor, node_id=node_id, **fields)
         try:
-            await self._execution.do(given, observed=True)
+            await self._execution.do(self._starter.command(command, node_id, **fields), observed=True)
         except CommandRejected:
             return False
         return True
+
+
+def _commit(events: list[Event], state: ExecutionState) -> Commit:
+    return Commit(events, fold(events, state) if events else state)

@@ -9,6 +9,7 @@ returned as values (:func:`effects`).
 from pyoco_server.core.batch import order_batch
 from pyoco_server.core.cancelling import CancelMode
 from pyoco_server.core.commands import Command, decode_command, encode_command
+from pyoco_server.core.draft import Commit
 from pyoco_server.core.effects import (
     Effect,
     EndExecution,
@@ -22,13 +23,16 @@ from pyoco_server.core.events import Actor, ActorKind, Event, decode_event, enco
 from pyoco_server.core.graph import Graph, graph_from_dict, graph_to_dict
 from pyoco_server.core.graph_checks import GraphError, GraphProblem
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
+from pyoco_server.core.logged_graph import graph_from_log
 from pyoco_server.core.orchestrator import (
     NodeNotStoppableError,
     WrongGraphError,
     add_node,
     advance,
     cancel_node,
+    commit,
     confirm_stopped,
+    fail,
     orchestrate,
 )
 from pyoco_server.core.payloads import JoinPolicy
@@ -53,6 +57,7 @@ __all__ = [
     "Command",
     "CommandRejected",
     "CommandType",
+    "Commit",
     "DecodeError",
     "DecodeProblem",
     "Effect",
@@ -80,6 +85,7 @@ __all__ = [
     "cancel_node",
     "choose_exec_status",
     "choose_node_status",
+    "commit",
     "confirm_stopped",
     "decode_command",
     "decode_event",
@@ -88,8 +94,10 @@ __all__ = [
     "encode_event",
     "event_to_dict",
     "exec_rank",
+    "fail",
     "fold",
     "graph_from_dict",
+    "graph_from_log",
     "graph_to_dict",
     "handle",
     "initial_state",

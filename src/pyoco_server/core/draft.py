@@ -1,9 +1,18 @@
 """A commit in the making: the events so far, and the state they lead to."""
 
+from typing import NamedTuple
+
 from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, Stamp
 from pyoco_server.core.payloads import Payload
 from pyoco_server.core.reducer import reduce
 from pyoco_server.core.state import ExecutionState
+
+
+class Commit(NamedTuple):
+    """Events that belong together, and the state they lead to, so that nobody need fold them again."""
+
+    events: list[Event]
+    state: ExecutionState
 
 
 class Draft:

@@ -12,14 +12,15 @@ same place: after ``advance``, ``orchestrate`` finds nothing to do.
 from collections.abc import Container
 from datetime import datetime
 
-from pyoco_server.core.cancelling import CancelMode
+from pyoco_server.core.cancelling import CancelMode, converge
 from pyoco_server.core.commands import CancelExecution, Command
 from pyoco_server.core.consequences import Consequences
-from pyoco_server.core.draft import Draft
+from pyoco_server.core.draft import Commit, Draft
 from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, NewId, Stamp
+from pyoco_server.core.failing import stop_node
 from pyoco_server.core.graph import CONTROL, Graph
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
-from pyoco_server.core.payloads import NodeCanceled, NodeCreated, NodeMeta, NodeReady
+from pyoco_server.core.payloads import ExecutionFailed, NodeCanceled, NodeCreated, NodeMeta, NodeReady
 from pyoco_server.core.placing import situate
 from pyoco_server.core.state import ExecutionState
 from pyoco_server.core.wire import JsonObject, as_json, timestamp
@@ -65,6 +66,20 @@ def advance(
 
     Raises :class:`CommandRejected` if a guard refuses; ``observed`` is explained at :func:`handle`.
     """
+    return commit(graph, state, command, now=now, new_id=new_id, cancel_mode=cancel_mode, observed=observed).events
+
+
+def commit(
+    graph: Graph,
+    state: ExecutionState,
+    command: Command,
+    *,
+    now: datetime | str,
+    new_id: NewId,
+    cancel_mode: CancelMode = CancelMode.WAIT_FOR_WORKERS,
+    observed: bool = False,
+) -> Commit:
+    """The same as :func:`advance`, with the state the events lead to."""
     now, state = timestamp(now), situate(graph, state)
     graph_ids: Container[str] = {graph.graph_id}
     if state.graph_id is not None and state.graph_id not in graph_ids:
@@ -82,8 +97,8 @@ def advance(
     elif isinstance(command, CancelExecution):
         work.consider_everything()  # asking again has no event of its own, but may mean: do not wait any longer
     else:
-        return []
-    return work.finish()
+        return Commit([], state)
+    return Commit(work.finish(), draft.state)
 
 
 def cancel_node(
@@ -130,6 +145,34 @@ def confirm_stopped(
     work = Consequences(graph, draft)
     work.ended(node_id, draft.emit(NodeCanceled(node_id=node_id, attempt=attempt, reason=reason), None, actor=actor))
     return work.finish()
+
+
+def fail(
+    state: ExecutionState,
+    *,
+    reason: str,
+    error: JsonObject,
+    actor: Actor,
+    now: datetime | str,
+    new_id: NewId,
+    correlation_id: str | None = None,
+) -> list[Event]:
+    """End an execution as failed for a reason that is not one of its nodes: nobody can run it, or it runs in circles.
+
+    No command does this; it is for whoever is responsible for executions getting to an end. Nothing happens to one
+    that has ended, and one that was asked to cancel ends cancelled: cancel wins.
+    """
+    if not state.exists or state.is_terminal:
+        return []
+    stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
+    draft = Draft(state, stamp)
+    if state.is_cancel_requested:
+        converge(draft, None, CancelMode.IMMEDIATE)
+        return draft.events
+    for node in sorted(state.live_nodes(), key=lambda live: live.node_id):
+        stop_node(draft, node, reason, None)
+    draft.emit(ExecutionFailed(reason=reason, error=error), None, actor=actor)
+    return draft.events
 
 
 def add_node(

@@ -1,9 +1,11 @@
 """A workshop that keeps virtual time from passing while it is at work."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pyoco_server.app.ports import Workshop
+from pyoco_server.app.ports.engine import CallOverdueError, Watch
 from pyoco_server.flows.model import Isolation
 from pyoco_server.testing.virtual_clock import VirtualClock
 
@@ -11,7 +13,8 @@ from pyoco_server.testing.virtual_clock import VirtualClock
 class CountingWorkshop:
     """Serves the Workshop port by another workshop, and holds the clock during every call.
 
-    A call that nobody waits for any more (a thread that was given up on) no longer holds it.
+    A call that nobody waits for any more (a thread that was given up on) no longer holds it. A ``timeout_sec`` ends a
+    call after so much real time, or when a test moves virtual time past it: ``advance(..., overtake=True)``.
     """
 
     def __init__(self, inner: Workshop, clock: VirtualClock) -> None:
@@ -24,15 +27,48 @@ class CountingWorkshop:
         """How many calls are under way, those that wait for a place included."""
         return self._running
 
-    async def call(self, function: Callable[..., Any], kwargs: dict[str, Any], *, isolation: Isolation) -> Any:  # noqa: ANN401 whatever the function returns
+    async def call(
+        self,
+        function: Callable[..., Any],
+        kwargs: dict[str, Any],
+        *,
+        isolation: Isolation,
+        args: tuple[Any, ...] = (),
+        timeout_sec: float | None = None,
+        watch: Watch | None = None,
+    ) -> Any:  # noqa: ANN401 whatever the function returns
         """Call the function where it belongs; time stands still meanwhile."""
+        watch = watch or Watch()
         self._running += 1
         try:
             with self._clock.hold():
-                return await self._inner.call(function, kwargs, isolation=isolation)
+                call = self._inner.call(
+                    function, kwargs, isolation=isolation, args=args, timeout_sec=timeout_sec, watch=watch
+                )
+                return await (call if timeout_sec is None else self._within(timeout_sec, watch, call))
         finally:
             self._running -= 1
 
     async def close(self) -> None:
         """Let go of all places."""
         await self._inner.close()
+
+    async def _within(self, timeout_sec: float, watch: Watch, call: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+        """The call, unless virtual time is moved past its end."""
+        limit, timers = asyncio.timeout(None), list[asyncio.Task[None]]()
+
+        async def expire() -> None:
+            await self._clock.sleep(timeout_sec)
+            limit.reschedule(asyncio.get_running_loop().time())
+
+        try:
+            async with limit:
+                watch.when_begun(lambda: timers.append(asyncio.create_task(expire(), name="virtual timeout")))
+                return await call
+        except TimeoutError as error:
+            if limit.expired():
+                raise CallOverdueError(timeout_sec) from error
+            raise
+        finally:
+            for timer in timers:
+                timer.cancel()

@@ -44,7 +44,8 @@ class FlowTester:
 
     Virtual time passes only inside :meth:`run`, :meth:`advance` and the methods that wait, and never while a task's
     function runs. What a function does itself (``time.sleep``, ``asyncio.sleep``) takes real time, and
-    so does a task's ``timeout_sec``. ``patience_sec`` is the longest real time to wait for anything.
+    so does a task's ``timeout_sec``, unless the test moves time past it with ``advance(..., overtake=True)``.
+    ``patience_sec`` is the longest real time to wait for anything.
     """
 
     def __init__(self, *, patience_sec: float = 10.0, cancel_grace_sec: float = 10.0, seed: int = 0) -> None:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -35,11 +36,13 @@ class Setup(NamedTuple):
 class ChildControl:
     """One call's link to the parent process. May be used from any thread of the child until the call has ended."""
 
-    def __init__(self, fd: int, lock: threading.Lock, max_message_bytes: int) -> None:
+    def __init__(self, fd: int, lock: threading.Lock, max_message_bytes: int, *, tells_begin: bool = False) -> None:
         self._fd = fd
+        self._tells_begin = tells_begin
         self._lock = lock
         self._max_message_bytes = max_message_bytes
         self._cancelled = threading.Event()
+        self._on_cancel: list[Callable[[], None]] = []
         self._ended = False
 
     @property
@@ -61,9 +64,22 @@ class ChildControl:
                 raise RuntimeError("The call this message belongs to has ended.")
             write_frame(self._fd, Kind.MESSAGE, payload)
 
+    def when_cancelled(self, callback: Callable[[], None]) -> None:
+        """Call back, once and from any thread, when the call is asked to stop or if it was."""
+        self._on_cancel.append(callback)
+        if self._cancelled.is_set():
+            self._call_back()
+
     def cancel(self) -> None:
         """Let the function know. Called by the listener."""
         self._cancelled.set()
+        self._call_back()
+
+    def begin(self) -> None:
+        """Say that the function is called now, if the parent wants to know."""
+        if self._tells_begin:
+            with self._lock:
+                write_frame(self._fd, Kind.BEGUN, b"")
 
     def answer(self, kind: Kind, payload: bytes) -> None:
         """End the call with its last message."""
@@ -71,9 +87,17 @@ class ChildControl:
             self._ended = True
             write_frame(self._fd, kind, payload)
 
+    def _call_back(self) -> None:
+        try:
+            callback = self._on_cancel.pop()
+        except IndexError:  # there is none, or the other thread was first
+            return
+        callback()
+
 
 class _Here:
     control: ChildControl | None = None
+    main: MainModule | None = None
 
 
 def child_control() -> ChildControl:
@@ -96,6 +120,7 @@ def main(fd: int) -> None:
         return
     setup: Setup = pickle.loads(payload)  # noqa: S301 (from our own parent)
     sys.argv[:] = setup.argv
+    _Here.main = setup.main
     _Child(fd, setup).serve()
 
 
@@ -117,8 +142,9 @@ class _Child:
         try:
             while True:
                 kind, payload = read_frame(self._fd)
-                if kind is Kind.CALL:
-                    control = ChildControl(self._fd, self._writing, self._setup.max_message_bytes)
+                if kind in {Kind.CALL, Kind.TIMED_CALL}:
+                    limit, is_timed = self._setup.max_message_bytes, kind is Kind.TIMED_CALL
+                    control = ChildControl(self._fd, self._writing, limit, tells_begin=is_timed)
                     self._calls.put((control, payload))
                     del payload
                 elif kind is Kind.CANCEL and control is not None:
@@ -135,7 +161,7 @@ class _Child:
 
     def _perform(self, control: ChildControl, payload: bytearray) -> None:
         _Here.control = control
-        kind, answer = self._answer(payload)
+        kind, answer = self._answer(control, payload)
         if len(answer) > self._setup.max_message_bytes:
             kind, answer = Kind.TOO_LARGE, pickle.dumps(len(answer))
         _flush()
@@ -145,17 +171,20 @@ class _Child:
         except OSError:
             self._leave()
 
-    def _answer(self, payload: bytearray) -> tuple[Kind, bytes]:
+    def _answer(self, control: ChildControl, payload: bytearray) -> tuple[Kind, bytes]:
         stream = io.BytesIO(payload)
         what = "the function"
         try:
-            function = _Unpickler(stream, self._setup.main).load()
+            function = _Unpickler(stream).load()
             what = "the arguments"
-            args, kwargs = _Unpickler(stream, self._setup.main).load()
+            args, kwargs = _Unpickler(stream).load()
         except BaseException as error:  # noqa: BLE001 (loading imports and runs the user's code; the parent is told)
             return _refused(what, error)
         try:
+            control.begin()
             result = function(*args, **kwargs)
+            if hasattr(type(result), "__await__"):
+                result = _awaited(result, control)
         except BaseException as error:  # noqa: BLE001 (whatever the user's code raises belongs to the caller)
             return _raised(error)
         try:
@@ -169,14 +198,21 @@ class _Unpickler(pickle.Unpickler):
 
     # On the ignore below, here and elsewhere: typing.override is not in Python 3.11.
 
-    def __init__(self, stream: io.BytesIO, main: MainModule | None) -> None:
-        super().__init__(stream)
-        self._main = main
-
     def find_class(self, module_name: str, global_name: str, /) -> Any:  # type: ignore[explicit-override]  # noqa: ANN401 (as its base)
         if module_name in ("__main__", ALIAS):
-            import_main(self._main)
+            import_main(_Here.main)
         return super().find_class(module_name, global_name)
+
+
+def load(pickled: bytes) -> Any:  # noqa: ANN401 (anything)
+    """What was pickled by itself and sent among the arguments."""
+    return _Unpickler(io.BytesIO(pickled)).load()
+
+
+def _awaited(result: Any, control: ChildControl) -> Any:  # noqa: ANN401 (anything)
+    from pyoco_server.adapters.isolation.child_loop import run  # noqa: PLC0415 (most functions are plain)
+
+    return run(result, control)
 
 
 def _raised(error: BaseException) -> tuple[Kind, bytes]:

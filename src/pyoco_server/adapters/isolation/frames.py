@@ -21,8 +21,10 @@ class Kind(IntEnum):
     SETUP = 1  # once, first: Setup
     CALL = 2  # the pickled function, followed by the pickled (args, kwargs)
     CANCEL = 3  # nothing: the running call should stop
+    TIMED_CALL = 4  # as CALL, and its beginning is to be told
 
     # To the parent.
+    BEGUN = 9  # nothing: all is loaded, the function is called now; only where it is to be told
     MESSAGE = 10  # any object the function sent
     RETURNED = 11  # the result
     RAISED = 12  # an exception, as carried by ``carrying``

@@ -24,6 +24,9 @@ from pyoco_server.adapters.isolation.messages import Messages, OnMessage
 
 Answer = tuple[Kind, bytes]
 
+# How long a child may take to start and to import what a call needs, before that counts as the call's own time.
+LOADING_SEC = 60.0
+
 # Between SIGTERM and SIGKILL.
 TERM_SEC = 0.5
 
@@ -48,6 +51,7 @@ class ChildHandle(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._answer: asyncio.Future[Answer | ProcessDiedError] | None = None
         self._messages: Messages | None = None
+        self._on_begin: Callable[[], None] | None = None
         self._free = asyncio.Event()
         self._ended = asyncio.Event()
         self._free.set()
@@ -62,16 +66,20 @@ class ChildHandle(asyncio.Protocol):
         """Whether the child can take a call, as far as is known."""
         return self._transport is not None and not self._transport.is_closing() and self._exit_code is None
 
-    async def call(self, payload: bytes, on_message: OnMessage | None) -> Answer:
-        """Send a call and wait for the answer and all messages before it.
+    async def call(
+        self, payload: bytes, on_message: OnMessage | None, on_begin: Callable[[], None] | None = None
+    ) -> Answer:
+        """Send a call and wait for the answer and all messages before it; ``on_begin`` is told when it really begins.
 
         Raises ``ProcessDiedError`` if there will be no answer. Cancelling this does not stop the call: see ``stop``.
         """
         future: asyncio.Future[Answer | ProcessDiedError] = self._loop.create_future()
         self._answer = future
+        self._on_begin = on_begin
         self._messages = messages = Messages(on_message, pause=self._pause, resume=self._resume)
         self._free.clear()
-        self._write(Kind.CALL, payload)
+        late = self._loop.call_later(LOADING_SEC, self._begin)
+        self._write(Kind.CALL if on_begin is None else Kind.TIMED_CALL, payload)
         if self._ended.is_set():  # it died on the way here, and its end has been told already
             self._settle()
         try:
@@ -79,7 +87,10 @@ class ChildHandle(asyncio.Protocol):
             await messages.finish()
         except asyncio.CancelledError:
             messages.drop()  # what a cancelled call has to say is of no interest
+            self._on_begin = None
             raise
+        finally:
+            late.cancel()
         if isinstance(answer, ProcessDiedError):
             raise answer
         return answer
@@ -134,6 +145,8 @@ class ChildHandle(asyncio.Protocol):
             if kind is Kind.MESSAGE:
                 if self._messages is not None:
                     self._messages.put(payload)
+            elif kind is Kind.BEGUN:
+                self._begin()
             else:
                 self._settle((kind, payload))
 
@@ -212,9 +225,14 @@ class ChildHandle(asyncio.Protocol):
         if self._transport is not None:
             self._transport.resume_reading()
 
+    def _begin(self) -> None:
+        on_begin, self._on_begin = self._on_begin, None
+        if on_begin is not None:
+            on_begin()
+
     def _settle(self, answer: Answer | None = None) -> None:
         """The call has come to its end, with an answer or without."""
-        future, self._answer, self._messages = self._answer, None, None
+        future, self._answer, self._messages, self._on_begin = self._answer, None, None, None
         self._free.set()
         if future is None or future.done():
             return

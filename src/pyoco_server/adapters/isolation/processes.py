@@ -74,13 +74,15 @@ class ProcessSlots:
         kwargs: Mapping[str, Any] | None = None,
         *,
         on_message: OnMessage | None = None,
+        on_begin: Callable[[], None] | None = None,
         grace_sec: float = 0.0,
     ) -> T:
         """Call the function in a child process as soon as a slot is free; returns its result.
 
         ``on_message``, a plain function or a coroutine function, gets each object the function passes to
         ``child_control().send``, in order, in the event loop and before this returns; none after a cancel.
-        Cancelled, the function has ``grace_sec`` to stop before its process is killed.
+        ``on_begin`` is called in the event loop when all is loaded and the function begins, or when loading takes
+        longer than anything should. Cancelled, the function has ``grace_sec`` to stop before its process is killed.
 
         Raises what the function raised, with ``remote_traceback``; ``RemoteError`` in place of what cannot travel,
         ``ControlFlowError`` in place of what must not reach the event loop; ``NotPicklableError``,
@@ -92,7 +94,7 @@ class ProcessSlots:
         await self._slots.acquire()
         child = await self._take_child()
         try:
-            answer = await child.call(payload, on_message)
+            answer = await child.call(payload, on_message, on_begin)
         except asyncio.CancelledError:
             await asyncio.shield(self._in_background(child, child.stop(grace_sec)))
             raise

@@ -1,18 +1,94 @@
-"""A task's context in another process: what it had when it was sent, and a line back to the run for the rest."""
+"""A task's context in another process: what it had when it was sent, and a line back to the run for the rest.
 
-from typing import Any
+Not everything a run knows can travel: an earlier task may have returned a lock or a connection. Each value is packed by
+itself, and what cannot be packed here or loaded there stays behind; a task that reads it is told so, any other is not
+disturbed.
+"""
 
-from pyoco.core.context import Context  # type: ignore[import-untyped]  # pyoco ships no type information
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pyoco.core.context import Context, LoopFrame  # type: ignore[import-untyped]  # pyoco ships no type information
 from typing_extensions import override
 
-from pyoco_server.adapters.isolation.child import child_control
+from pyoco_server.adapters.isolation.child import child_control, load
+from pyoco_server.adapters.isolation.errors import NotPicklableError
+from pyoco_server.app.context import check_report
 
-SHARED = ("params", "results", "scratch", "artifacts", "env", "artifact_dir")
-"""What is copied; what the task changes in its copy stays there."""
+SHARED = ("params", "results", "scratch", "artifacts")
+"""What is copied value by value; what the task changes in its copy stays there."""
+
+_RESERVED = frozenset((*SHARED, "env", "loop", "loops"))
+_REMEDY = "Let the task that made it return plain data, or run this one without isolation: process."
+
+
+class LeftBehind(NamedTuple):
+    """Stands for a value that could not travel."""
+
+    what: str
+    reason: str
+
+    def complain(self) -> NotPicklableError:
+        """The error for whoever reads it."""
+        return NotPicklableError(self.what, self.reason, _REMEDY)
+
+
+class PartialDict(dict[str, Any]):
+    """A dictionary some values of which stayed behind: their keys are there, to read one is an error."""
+
+    @override
+    def __getitem__(self, key: str) -> Any:
+        return _present(super().__getitem__(key))
+
+    @override
+    def __iter__(self) -> Iterator[str]:  # with an __iter__ of ours, dict() and ** ask for the values one by one
+        return super().__iter__()
+
+    @override
+    def get(self, key: str, default: Any = None) -> Any:
+        return _present(super().get(key, default))
+
+    @override
+    def pop(self, key: str, *default: Any) -> Any:
+        return _present(super().pop(key, *default))
+
+    @override
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        return _present(super().setdefault(key, default))
+
+    @override
+    def values(self) -> Any:  # a dictionary's own view, whose type has no public name
+        return self._whole().values()
+
+    @override
+    def items(self) -> Any:
+        return self._whole().items()
+
+    @override
+    def copy(self) -> dict[str, Any]:
+        return PartialDict(super().items())
+
+    def _whole(self) -> dict[str, Any]:
+        return {key: self[key] for key in self}
+
+
+class _FrameWithoutItem(LoopFrame):  # type: ignore[misc]  # an untyped base
+    """A loop's frame whose item stayed behind."""
+
+    left_behind: LeftBehind
+
+    @property
+    def item(self) -> Any:  # noqa: ANN401 never comes to it
+        raise self.left_behind.complain()
+
+    @item.setter
+    def item(self, _: object) -> None:
+        """Where the base class puts the item; it has none."""
 
 
 class RemoteContext(Context):  # type: ignore[misc]  # an untyped base
-    """Looks like the context of any task; made in the child from what :func:`portable` packed."""
+    """Looks like the context of any task; made in the child from what :class:`Portable` packed."""
 
     @override
     def __post_init__(self) -> None:
@@ -26,28 +102,86 @@ class RemoteContext(Context):  # type: ignore[misc]  # an untyped base
 
     def progress(self, percent: float | None = None, message: str | None = None) -> None:
         """Say how far the task is."""
+        check_report(percent, message)
         child_control().send((percent, message))
+
+
+_Packed = bytes | LeftBehind
 
 
 class Portable:
     """A context on its way: unpickles as a :class:`RemoteContext`."""
 
     def __init__(self, context: Context) -> None:
-        self._fields = {name: getattr(context, name) for name in SHARED}
-        self._frames = list(context.loops)
-        self._variables = dict(context.expression_data())
+        self._shared = {field: _pack_all(field, getattr(context, field)) for field in SHARED}
+        self._plain = {"env": dict(context.env), "artifact_dir": context.artifact_dir}
+        self._frames = [_pack_frame(frame) for frame in context.loops]
+        variables = {name: value for name, value in context.expression_data().items() if name not in _RESERVED}
+        self._variables = _pack_all("variables", variables)
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
-        reserved = {*SHARED, "loop", "loops"}
-        variables = {name: value for name, value in self._variables.items() if name not in reserved}
-        return _unpack, (self._fields, self._frames, variables)
+        return _unpack, (self._shared, self._plain, self._frames, self._variables)
 
 
-def _unpack(fields: dict[str, Any], frames: list[Any], variables: dict[str, Any]) -> RemoteContext:
-    context = RemoteContext(**fields)
-    for frame in frames:
-        context.push_loop(frame)
-    for name, value in variables.items():
-        context.set_var(name, value)
+def _pack_all(field: str, values: Mapping[str, Any]) -> dict[str, _Packed]:
+    return {key: _pack(f"{field}[{key!r}]", value) for key, value in list(values.items())}
+
+
+def _pack_frame(frame: LoopFrame) -> tuple[dict[str, Any], _Packed]:
+    fields = {name: value for name, value in vars(frame).items() if name != "item"}
+    return fields, _pack(f"the item of the loop {frame.path}", frame.item)
+
+
+def _pack(what: str, value: object) -> _Packed:
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 (pickling runs the user's code, which may raise anything; the task is told)
+        return _left_behind(f"{what}, a {type(value).__qualname__}", error)
+
+
+def _unpack(
+    shared: dict[str, dict[str, _Packed]],
+    plain: dict[str, Any],
+    frames: list[tuple[dict[str, Any], _Packed]],
+    variables: dict[str, _Packed],
+) -> RemoteContext:
+    context = RemoteContext(**{field: _load_all(field, packed) for field, packed in shared.items()}, **plain)
+    for fields, item in frames:
+        context.push_loop(_load_frame(fields, item))
+    context._vars = _load_all("variables", variables)  # noqa: SLF001 (pyoco has no other way to set them all)
     return context
+
+
+def _load_all(field: str, packed: dict[str, _Packed]) -> dict[str, Any]:
+    loaded = {key: _load(f"{field}[{key!r}]", value) for key, value in packed.items()}
+    is_whole = not any(isinstance(value, LeftBehind) for value in loaded.values())
+    return loaded if is_whole else PartialDict(loaded)
+
+
+def _load_frame(fields: dict[str, Any], packed: _Packed) -> LoopFrame:
+    item = _load(f"the item of the loop {fields['path']}", packed)
+    if not isinstance(item, LeftBehind):
+        return LoopFrame(**fields, item=item)
+    frame = _FrameWithoutItem(**fields)
+    frame.left_behind = item
+    return frame
+
+
+def _load(what: str, packed: _Packed) -> Any:  # noqa: ANN401 anything
+    if isinstance(packed, LeftBehind):
+        return packed
+    try:
+        return load(packed)
+    except Exception as error:  # noqa: BLE001 (loading imports and runs the user's code; the task is told)
+        return _left_behind(what, error)
+
+
+def _left_behind(what: str, error: Exception) -> LeftBehind:
+    return LeftBehind(what, f"{type(error).__name__}: {error}")
+
+
+def _present(value: Any) -> Any:  # noqa: ANN401 anything
+    if isinstance(value, LeftBehind):
+        raise value.complain()
+    return value

@@ -41,9 +41,7 @@ class FairSlots:
     async def acquire(self) -> None:
         """Wait for a slot; it must be given back with ``release``. Raises ``SlotsClosedError``."""
         self._refuse_if_closed()
-        if self._in_use < self.limit:
-            self._in_use += 1
-            self._drained.clear()
+        if self.take():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
@@ -58,6 +56,14 @@ class FairSlots:
         if self._closed:
             self.release()
             self._refuse_if_closed()
+
+    def take(self) -> bool:
+        """A slot at once, or False; as fair as ``acquire``, for one is free only while nobody waits."""
+        if self._closed or self._in_use >= self.limit:
+            return False
+        self._in_use += 1
+        self._drained.clear()
+        return True
 
     def release(self) -> None:
         """Give a slot back."""

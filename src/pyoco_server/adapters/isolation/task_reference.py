@@ -22,12 +22,12 @@ class TaskReference:
         self._name = name
         self._main = main
 
-    def __call__(self, **kwargs: Any) -> Any:  # noqa: ANN401 whatever the function takes and returns
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 whatever the function takes and returns
         """Find the function and call it."""
         if self._module in ("__main__", ALIAS):
             import_main(self._main)
         function = _unwrapped(getattr(importlib.import_module(self._module), self._name))
-        return function(**kwargs)
+        return function(*args, **kwargs)
 
 
 def sendable(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,9 +4,9 @@ A thread cannot be ended from outside. When the task that waits for a call is ca
 slot is free at once and another thread takes its place, while the old one runs on, unheard, until its call ends. All
 threads are daemons, so an abandoned one does not keep the program from ending.
 
-A worker belongs to exactly one place at any time: the list of idle workers, or a job. Both the event loop and the
-workers move it, under one lock; whoever loses a race (cancel against end, idle time-out against new job) sees that
-under the lock and does nothing.
+What is dear about a call in a thread is waking: the thread, and then the event loop. So of the idle workers one at a
+time is woken, the one that was busy last; it wakes the next if there is more to do than it takes, and it does not go to
+sleep while there is. Calls that have ended are told to the loop together, as many as there are when it gets to look.
 """
 
 import asyncio
@@ -14,10 +14,9 @@ import contextlib
 import contextvars
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from pyoco_server.adapters.isolation.errors import fit_to_raise
@@ -27,35 +26,33 @@ T = TypeVar("T")
 
 
 class _Stage(Enum):
-    HANDED_OVER = auto()  # in the worker's inbox
+    HANDED_OVER = auto()  # waits for a worker
     RUNNING = auto()
     ENDED = auto()
     DROPPED = auto()  # cancelled before it ran: never runs
     ABANDONED = auto()  # cancelled while it ran: nobody waits for it
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What a call led to. An exception travels as a value, for a future cannot hold a StopIteration."""
-
-    value: Any = None
-    error: BaseException | None = None
-
-
 class _Job:
-    __slots__ = ("call", "future", "loop", "stage", "worker")
+    """A call, and what it led to: an exception is kept beside the future, which cannot hold a StopIteration."""
 
-    def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.call = call
-        self.loop = loop
-        self.future: asyncio.Future[_Outcome] = loop.create_future()
+    __slots__ = ("call", "context", "ended", "error", "stage", "value")
+
+    def __init__(self, call: Callable[[], Any], ended: asyncio.Future[None]) -> None:
+        self.call: Callable[[], Any] | None = call
+        self.context = contextvars.copy_context()
+        self.ended = ended
         self.stage = _Stage.HANDED_OVER
-        self.worker: _Worker | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
 
-    def settle(self, outcome: _Outcome) -> None:
-        """In the event loop: wake whoever waits, if somebody still does."""
-        if not self.future.done():
-            self.future.set_result(outcome)
+    def perform(self) -> None:
+        call, self.call = self.call, None
+        if call is not None:
+            try:
+                self.value = self.context.run(call)
+            except BaseException as error:  # noqa: BLE001 (whatever the user's code raises belongs to who waits)
+                self.error = error
 
 
 class ThreadSlots:
@@ -66,9 +63,7 @@ class ThreadSlots:
 
     def __init__(self, limit: int, *, name: str, idle_sec: float = 5.0) -> None:
         self._slots = FairSlots(limit)
-        self._name = name
-        self._numbers = itertools.count(1)
-        self._pool = _Pool(idle_sec)
+        self._pool = _Pool(name, idle_sec)
 
     @property
     def abandoned(self) -> int:
@@ -85,25 +80,36 @@ class ThreadSlots:
         """How many calls wait for a slot."""
         return self._slots.waiting
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], *, on_begin: Callable[[], None] | None = None) -> T:
         """Run the call in a thread, with the caller's context variables, as soon as a slot is free.
 
-        Returns or raises what the call does, but for exceptions that would steer the event loop: see
-        ``ControlFlowError``. Cancelled while it waits, the call never runs; cancelled while it runs, it is abandoned.
-        Raises ``SlotsClosedError`` if ``close`` came first.
+        ``on_begin`` is called in the event loop when there is one and the call goes to its thread. Returns or raises
+        what the call does, but for exceptions that would steer the event loop: see ``ControlFlowError``. Cancelled
+        while it waits, the call never runs; cancelled while it runs, it is abandoned. Raises ``SlotsClosedError`` if
+        ``close`` came first.
         """
-        await self._slots.acquire()
+        if not self._slots.take():
+            await self._slots.acquire()
         try:
-            outcome = await self._outcome(call)
+            loop = asyncio.get_running_loop()
+            job = _Job(call, loop.create_future())
+            if on_begin is not None:
+                on_begin()
+            self._pool.hand_over(job, loop)
+            try:
+                await job.ended
+            except asyncio.CancelledError:
+                self._pool.give_up(job)
+                raise
         finally:
             self._slots.release()
-        if outcome.error is None:
-            value: T = outcome.value
+        if job.error is None:
+            value: T = job.value
             return value
         try:
-            raise fit_to_raise(outcome.error)
+            raise fit_to_raise(job.error)
         finally:
-            del outcome  # or the traceback of the error and this frame would hold each other
+            del job  # or the traceback of the error and this frame would hold each other
 
     async def close(self, timeout_sec: float) -> int:
         """Take no more calls and wait for the running ones; returns how many are still running after the limit.
@@ -115,122 +121,171 @@ class ThreadSlots:
         await self._slots.drained(timeout_sec)
         return self._slots.in_use
 
-    async def _outcome(self, call: Callable[[], T]) -> _Outcome:
-        context = contextvars.copy_context()
-        job = _Job(lambda: context.run(call), asyncio.get_running_loop())
-        worker = self._pool.take_idle() or self._new_worker()
-        job.worker = worker
-        worker.inbox.put(job)
-        try:
-            return await job.future
-        except asyncio.CancelledError:
-            self._pool.give_up(job)
-            raise
-
-    def _new_worker(self) -> "_Worker":
-        return _Worker(self._pool, f"{self._name}-{next(self._numbers)}")
-
 
 class _Pool:
-    """The idle workers and the stages of their jobs: all that the event loop and the workers share."""
+    """Jobs, idle workers, and jobs that have ended: all that the event loop and the workers share, under one lock."""
 
-    def __init__(self, idle_sec: float) -> None:
+    def __init__(self, name: str, idle_sec: float) -> None:
         self.idle_sec = idle_sec
         self.abandoned = 0
+        self._name = name
+        self._numbers = itertools.count(1)
         self._lock = threading.Lock()
+        self._todo: deque[_Job] = deque()
         self._idle: list[_Worker] = []
-        self._closed = False
+        self._is_waking = False  # a worker was woken and has not come yet: it will see to what is there then
+        self._ended: list[_Job] = []
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def take_idle(self) -> "_Worker | None":
-        """The worker that was busy last: it is warmest, and those less needed get to their idle time-out."""
+    # --- In the event loop -------------------------------------------------------------------------------------------
+
+    def hand_over(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a worker do it. Raises what starting a thread raises if there is none and can be none."""
         with self._lock:
-            return self._idle.pop() if self._idle else None
+            self._loop = loop
+            self._todo.append(job)
+            if self._is_waking:
+                return
+            self._is_waking = True
+            worker = self._idle.pop() if self._idle else None
+        try:
+            self._wake(worker)
+        except RuntimeError:
+            self.give_up(job)
+            raise
 
     def give_up(self, job: _Job) -> None:
         """Nobody waits for the job any more."""
         with self._lock:
             if job.stage is _Stage.HANDED_OVER:
                 job.stage = _Stage.DROPPED
-                # The worker is free for others now; it will find the dropped job in its inbox first and skip it.
-                if job.worker is not None:
-                    self._make_idle(job.worker)
+                job.call = None  # what is left of it is skipped by the worker that finds it
             elif job.stage is _Stage.RUNNING:
                 job.stage = _Stage.ABANDONED
                 self.abandoned += 1
 
-    def begin(self, job: _Job) -> bool:
-        """Whether the job is to be run."""
+    def close(self) -> None:
+        """End the idle workers now and the others when there is nothing left to do."""
         with self._lock:
-            if job.stage is _Stage.DROPPED:
-                return False
-            job.stage = _Stage.RUNNING
-            return True
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.bell.release()
 
-    def end(self, job: _Job, worker: "_Worker") -> bool:
-        """The job's call has ended; whether its worker still belongs to the pool."""
+    def _tell(self) -> None:
+        with self._lock:
+            ended, self._ended = self._ended, []
+        for job in ended:
+            if not job.ended.done():
+                job.ended.set_result(None)
+
+    # --- In the workers ----------------------------------------------------------------------------------------------
+
+    def first(self, worker: "_Worker") -> _Job | None:
+        """For a worker that was just woken or started: something to do, or None; then it is idle, or may go."""
+        with self._lock:
+            self._is_waking = False
+            job = self._next(worker)
+            next_to_wake = self._next_to_wake()
+        self._wake_if(next_to_wake)
+        return job
+
+    def next_after(self, job: _Job, worker: "_Worker") -> _Job | None:
+        """The job's call has ended: tell the event loop, and go on with the next."""
         with self._lock:
             if job.stage is _Stage.ABANDONED:
                 self.abandoned -= 1
-                return False  # another worker has taken its place
+                worker.is_leaving = True  # another has taken its place
+                return None
             job.stage = _Stage.ENDED
-            self._make_idle(worker)
-            return True
+            is_first = not self._ended
+            self._ended.append(job)
+            following = self._next(worker)
+            next_to_wake = self._next_to_wake()
+        self._wake_if(next_to_wake)
+        if is_first:  # the others go with it
+            self._tell_soon()
+        return following
 
     def leave(self, worker: "_Worker") -> bool:
-        """Whether the worker may end; not if a job is on its way to it."""
+        """Whether an idle worker may end; not if it is just being woken."""
         with self._lock:
             if worker not in self._idle:
                 return False
             self._idle.remove(worker)
             return True
 
-    def close(self) -> None:
-        """End the idle workers now and the others after their call."""
-        with self._lock:
-            self._closed = True
-            for worker in self._idle:
-                worker.inbox.put(None)
-            self._idle.clear()
-
-    def _make_idle(self, worker: "_Worker") -> None:
-        if self._closed:
-            worker.inbox.put(None)
+    def _next(self, worker: "_Worker") -> _Job | None:
+        while self._todo:
+            job = self._todo.popleft()
+            if job.stage is _Stage.HANDED_OVER:
+                job.stage = _Stage.RUNNING
+                return job
+        if self._is_closed:
+            worker.is_leaving = True
         else:
             self._idle.append(worker)
+        return None
+
+    def _next_to_wake(self) -> "tuple[_Worker | None] | None":
+        """Who is to be woken, (None,) for a new one; None if nobody is needed."""
+        if not self._todo or self._is_waking:
+            return None
+        self._is_waking = True
+        return (self._idle.pop() if self._idle else None,)
+
+    def _wake_if(self, who: "tuple[_Worker | None] | None") -> None:
+        if who is not None:
+            # No more threads to be had: what is left to do waits for a worker that has ended its call.
+            with contextlib.suppress(RuntimeError):
+                self._wake(who[0])
+
+    def _wake(self, worker: "_Worker | None") -> None:
+        if worker is not None:
+            worker.bell.release()
+            return
+        try:
+            _Worker(self, f"{self._name}-{next(self._numbers)}")
+        except RuntimeError:
+            with self._lock:
+                self._is_waking = False
+            raise
+
+    def _tell_soon(self) -> None:
+        loop = self._loop
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._tell)
+        except RuntimeError:  # the loop was closed over a running call: there is nobody to tell
+            with self._lock:
+                self._ended.clear()
 
 
 class _Worker:
-    """A thread that runs the jobs of its inbox until it gets None, was idle for too long, or was abandoned."""
+    """A thread that does jobs until there are none and it is told to go, was idle for too long, or was abandoned."""
 
     def __init__(self, pool: _Pool, name: str) -> None:
-        self.inbox: SimpleQueue[_Job | None] = SimpleQueue()
+        self.bell = threading.Lock()
+        """Released to wake the worker, which holds it otherwise."""
+        self.is_leaving = False
         self._pool = pool
+        self.bell.acquire()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
         while True:
-            try:
-                job = self.inbox.get(timeout=self._pool.idle_sec)
-            except Empty:
-                if self._pool.leave(self):
-                    return
-                continue
-            if job is None or (self._pool.begin(job) and not self._perform(job)):
+            job = self._pool.first(self)
+            while job is not None:
+                job.perform()
+                job = self._pool.next_after(job, self)
+            if self.is_leaving or not self._is_woken():
                 return
-            del job  # an idle worker must not keep the last call's objects alive
 
-    def _perform(self, job: _Job) -> bool:
-        outcome = _outcome_of(job.call)
-        if not self._pool.end(job, self):
+    def _is_woken(self) -> bool:
+        if self.bell.acquire(timeout=self._pool.idle_sec):
+            return True
+        if self._pool.leave(self):
             return False
-        # Nobody listens any more if the loop was closed over a running call; there is nobody to tell either.
-        with contextlib.suppress(RuntimeError):
-            job.loop.call_soon_threadsafe(job.settle, outcome)
+        self.bell.acquire()  # somebody is just about to ring
         return True
-
-
-def _outcome_of(call: Callable[[], Any]) -> _Outcome:
-    try:
-        return _Outcome(value=call())
-    except BaseException as error:  # noqa: BLE001 (whatever the user's code raises belongs to the task that waits)
-        return _Outcome(error=error)

@@ -1,10 +1,10 @@
 """Logs in memory, stored as the bytes that would be on disk: what cannot be written cannot be kept."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pyoco_server.app.ports import LogConflictError
+from pyoco_server.app.ports import LogConflictError, OnAppend, Unsubscribe
 from pyoco_server.core import Event, decode_event, encode_event
 
 
@@ -13,6 +13,8 @@ class MemoryEventLog:
 
     def __init__(self) -> None:
         self._lines: dict[str, list[bytes]] = {}
+        self._listeners: dict[str, list[OnAppend]] = {}
+        self._listeners_to_all: list[Callable[[str, int], None]] = []
 
     async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
         """Add a commit if the log still ends at ``after``."""
@@ -20,12 +22,34 @@ class MemoryEventLog:
         if len(lines) != after:
             raise LogConflictError(execution_id, after)
         lines.extend([encode_event(event) for event in commit])
+        for told in [*self._listeners.get(execution_id, ())]:
+            told(len(lines))
+        for told_all in [*self._listeners_to_all]:
+            told_all(execution_id, len(lines))
         return len(lines)
 
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
         """Return the events behind ``after``, and where the log ends."""
         lines = self._lines.get(execution_id, [])
         return [decode_event(line) for line in lines[after:]], len(lines)
+
+    async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
+        """Be told of commits by anybody."""
+        self._listeners.setdefault(execution_id, []).append(on_append)
+
+        def unsubscribe() -> None:
+            listeners = self._listeners.get(execution_id, [])
+            if on_append in listeners:
+                listeners.remove(on_append)
+            if not listeners:
+                self._listeners.pop(execution_id, None)
+
+        return unsubscribe
+
+    async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
+        """Be told of every commit of every execution, by its id."""
+        self._listeners_to_all.append(on_append)
+        return lambda: self._listeners_to_all.remove(on_append)
 
     def dump(self) -> bytes:
         """All logs as bytes, for another process to go on with."""

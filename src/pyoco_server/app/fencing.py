@@ -1,0 +1,124 @@
+"""A process that was away must not begin what it meant to begin before it was.
+
+Between the commit that begins an attempt and the first line of its function a process can be stopped for any time: by a
+signal, a debugger, the lid of a laptop. Meanwhile the job goes to another worker, and the node may succeed there. So a
+function is called only shortly after the commit; whoever comes late reads the log first, and calls the function only if
+the attempt is still the newest. This is asked where the function is called, in its thread: a look before it is handed
+over would leave a gap of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pyoco_server.app.calling import shape_of
+from pyoco_server.app.execution import Execution
+from pyoco_server.app.ports import UnavailableError, Workshop
+from pyoco_server.app.ports.engine import Watch
+from pyoco_server.core import Event, ExecutionState
+from pyoco_server.core.payloads import NodeStarted
+from pyoco_server.errors import PyocoServerError
+from pyoco_server.flows.model import Isolation
+
+_PATIENCE_SEC: Final = 60.0
+"""How long a thread waits for the event loop to have read the log."""
+
+
+class TooLateError(PyocoServerError):
+    """The attempt is over before its function was called."""
+
+
+class Fencing:
+    """Takes note of when this process began which attempts."""
+
+    def __init__(self, execution: Execution, worker_id: str, *, late_sec: float) -> None:
+        """``late_sec``: less than anybody waits before they take over."""
+        self.execution = execution
+        self.late = timedelta(seconds=late_sec)
+        self.begun_at: dict[str, datetime] = {}
+        self._worker_id = worker_id
+        execution.subscribe(self._listen)
+
+    def _listen(self, events: Sequence[Event], _state: ExecutionState) -> None:
+        for event in events:
+            match event.payload:
+                case NodeStarted(node_id=node_id, worker_id=self._worker_id):
+                    self.begun_at[node_id] = event.occurred_at  # worked out before it was sent
+                case _:  # not ours to begin
+                    pass
+
+
+class Fence:
+    """A workshop for one attempt, which calls the function in time or not at all."""
+
+    def __init__(self, workshop: Workshop, fencing: Fencing, node_id: str) -> None:
+        self.problem: PyocoServerError | None = None
+        """Why the function was not called, if it was not."""
+        self._workshop = workshop
+        self._execution = fencing.execution
+        self._late = fencing.late
+        self._node_id = node_id
+        self._attempt = fencing.execution.state.nodes[node_id].attempt
+        self._known_at = fencing.begun_at.get(node_id)
+
+    async def call(
+        self,
+        function: Callable[..., Any],
+        kwargs: dict[str, Any],
+        *,
+        isolation: Isolation,
+        args: tuple[Any, ...] = (),
+        timeout_sec: float | None = None,
+        watch: Watch | None = None,
+    ) -> Any:  # noqa: ANN401 whatever the function returns
+        """Call the function where it belongs, if it is not too late."""
+        if isolation is Isolation.PROCESS:  # which is not stopped when we are: what has been sent to it begins
+            await self._look_if_late()
+        else:
+            function = self._in_time(function)
+        return await self._workshop.call(
+            function, kwargs, isolation=isolation, args=args, timeout_sec=timeout_sec, watch=watch
+        )
+
+    async def close(self) -> None:
+        """Nothing to let go of: the places are another's."""
+
+    def _in_time(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        loop = asyncio.get_running_loop()
+
+        async def awaited(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 as the function
+            await self._look_if_late()
+            return await function(*args, **kwargs)
+
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 as the function
+            if self._is_late():
+                self._look_from_thread(loop)
+            return function(*args, **kwargs)
+
+        return awaited if shape_of(function).is_async else called
+
+    def _is_late(self) -> bool:
+        return self._known_at is None or self._execution.clock.now() - self._known_at > self._late
+
+    def _look_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        looking = asyncio.run_coroutine_threadsafe(self._look_if_late(), loop)
+        try:
+            looking.result(_PATIENCE_SEC)
+        except TimeoutError as error:
+            looking.cancel()
+            self.problem = UnavailableError(f"the log was not read for {_PATIENCE_SEC} s")
+            raise self.problem from error
+
+    async def _look_if_late(self) -> None:
+        try:
+            while self._is_late():
+                asked_at = self._execution.clock.now()
+                await self._execution.load()
+                self._known_at = asked_at
+                node = self._execution.state.nodes[self._node_id]
+                if node.attempt != self._attempt or node.is_terminal:
+                    raise TooLateError(f"attempt {self._attempt} of '{self._node_id}' is over")
+        except PyocoServerError as error:
+            self.problem = error
+            raise

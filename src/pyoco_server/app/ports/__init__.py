@@ -1,0 +1,55 @@
+"""What this layer needs from the outside, and nothing about how it is done.
+
+Every port has two adapters, in memory and on NATS JetStream, held to one contract suite.
+"""
+
+from pyoco_server.app.ports.dead_letters import DeadLetter, DeadLetters
+from pyoco_server.app.ports.engine import Clock, NewId, Workshop
+from pyoco_server.app.ports.errors import LogConflictError, TooLargeError, UnavailableError
+from pyoco_server.app.ports.event_log import EventLog, OnAppend, Unsubscribe
+from pyoco_server.app.ports.graphs import GraphRegistry
+from pyoco_server.app.ports.outputs import OutputStore
+from pyoco_server.app.ports.run_index import (
+    Cursor,
+    DueWait,
+    FeedState,
+    IndexedRun,
+    RunIndex,
+    RunQuery,
+    SnapshotChange,
+    SnapshotFeed,
+)
+from pyoco_server.app.ports.snapshots import Snapshots, StoredSnapshot, position_of
+from pyoco_server.app.ports.work_queue import Delivery, WorkQueue
+from pyoco_server.app.ports.workers import WorkerRecord, WorkerRegistry
+
+__all__ = [
+    "Clock",
+    "Cursor",
+    "DeadLetter",
+    "DeadLetters",
+    "Delivery",
+    "DueWait",
+    "EventLog",
+    "FeedState",
+    "GraphRegistry",
+    "IndexedRun",
+    "LogConflictError",
+    "NewId",
+    "OnAppend",
+    "OutputStore",
+    "RunIndex",
+    "RunQuery",
+    "SnapshotChange",
+    "SnapshotFeed",
+    "Snapshots",
+    "StoredSnapshot",
+    "TooLargeError",
+    "UnavailableError",
+    "Unsubscribe",
+    "WorkQueue",
+    "WorkerRecord",
+    "WorkerRegistry",
+    "Workshop",
+    "position_of",
+]

@@ -1,0 +1,19 @@
+"""Large outputs: results that would burden the log are kept beside it and referred to."""
+
+from typing import Protocol
+
+
+class OutputStore(Protocol):
+    """Bytes by name. A name is written once; what it holds never changes."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Keep ``data`` under ``name``; durable when this returns."""
+        ...
+
+    async def get(self, name: str) -> bytes | None:
+        """What is kept under ``name``; None if nothing is (never a part of it)."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Forget it; nothing happens if there is nothing."""
+        ...

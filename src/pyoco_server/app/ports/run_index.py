@@ -1,0 +1,142 @@
+"""Reading many runs: an index beside the snapshots, and the feed that keeps it up to date."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+
+class SnapshotChange(NamedTuple):
+    """A snapshot was written or removed."""
+
+    run_id: str
+    body: bytes | None
+    """The snapshot; None if it was removed."""
+    sequence: int
+    """Grows with every change of any run."""
+
+
+class FeedState(NamedTuple):
+    """What a feed has to offer."""
+
+    origin: str
+    """Which snapshots these are. Another one than before: they were begun anew, and what was known of them is void."""
+    first: int
+    """What is older is gone. A run whose newest change is older has no snapshot any more, though nothing told of it."""
+    last: int
+    """The newest change there has been."""
+
+
+class SnapshotFeed(Protocol):
+    """All changes of snapshots, in order; of several changes of one run, the older may be missing."""
+
+    async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
+        """Changes behind ``after``, oldest first, and up to where they have been read; UnavailableError if they cannot.
+
+        If fewer than ``limit`` are returned, there was nothing more. A position the feed has never reached means that
+        the snapshots were begun anew: then the changes are those from the beginning, and the position returned is lower
+        than asked.
+        """
+        ...
+
+    async def state(self) -> FeedState:
+        """What there is to read; UnavailableError if nobody can say."""
+        ...
+
+    async def wait(self, timeout_sec: float) -> None:
+        """Return when there may be something new, or when the time is up."""
+        ...
+
+
+class Cursor(NamedTuple):
+    """Where a walk through the runs stands: behind the run submitted then, with this id."""
+
+    submitted_at: float
+    run_id: str
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs, newest first."""
+
+    tenant_id: str | None = None
+    """Only this tenant's; None: everybody's."""
+    status: str | None = None
+    flow: str | None = None
+    tag: str | None = None
+    """The one its jobs are queued by, not those it is merely labelled with."""
+    updated_after: float | None = None
+    """Later than this, not at this moment."""
+    workflow_yaml_sha256: str | None = None
+    run_id_prefix: str | None = None
+    before: Cursor | None = None
+    limit: int = 50
+
+
+class IndexedRun(NamedTuple):
+    """What the index knows of a run."""
+
+    cursor: Cursor
+    summary: dict[str, Any]
+    """The snapshot without what is long: params and task records.
+
+    Of a run with very many tasks or very long texts, more is left out; ``summary_truncated`` is true then.
+    """
+
+
+class DueWait(NamedTuple):
+    """A wait that is past its deadline."""
+
+    run_id: str
+    node_id: str
+
+
+class RunIndex(Protocol):
+    """Answers questions about many runs without looking at all of them. UnavailableError if it cannot answer.
+
+    What is no snapshot (no JSON object with a status) is to it as if it were not there. A run that does not say when it
+    was submitted is placed where it was first seen.
+    """
+
+    async def position(self) -> int:
+        """Up to where in the feed it is up to date."""
+        ...
+
+    async def origin(self) -> str:
+        """Which snapshots it was made from; empty if it has not been told."""
+        ...
+
+    async def apply(self, changes: Sequence[SnapshotChange], position: int) -> None:
+        """Take changes, and remember that it is up to date up to ``position``; all of it or nothing.
+
+        What is older than what it knows changes nothing: of a run, or below the position it has already reached, which
+        never becomes lower.
+        """
+        ...
+
+    async def forget(self, before: int) -> None:
+        """Remove the runs whose newest change is older than this sequence."""
+        ...
+
+    async def clear(self, origin: str = "") -> None:
+        """Forget everything; from now on it is made from the snapshots of this origin."""
+        ...
+
+    async def page(self, query: RunQuery) -> Sequence[IndexedRun]:
+        """The newest runs that fit, at most ``query.limit``; by time of submission, then by id, both descending."""
+        ...
+
+    async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
+        """How many runs have which status; statuses no run has are left out."""
+        ...
+
+    async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:
+        """Waits past their deadline, of runs that have not ended; those that are due longest come first."""
+        ...
+
+    async def silent(self, since: float, limit: int = 100) -> Sequence[dict[str, Any]]:
+        """Summaries of runs that have not ended, do not merely wait, and showed no sign of life since then.
+
+        A sign of life is a heartbeat or an event. A run merely waits if some of its nodes wait, no other node is
+        running, nobody drives it, and it is not to be cancelled. Those that are silent longest come first.
+        """
+        ...

@@ -1,0 +1,223 @@
+"""The snapshot of a run: what its log says, for those who only want to look.
+
+A snapshot is worked out from events alone; only ``heartbeat_at`` and ``driven_by`` say something the log does not:
+whether somebody is taking care of the run right now.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from pyoco_server.app.outputs import VALUE
+from pyoco_server.app.run_input import RunInput
+from pyoco_server.app.statuses import run_status, task_status
+from pyoco_server.core import Actor, Event, ExecutionState, NodeState, NodeStatus, initial_state
+from pyoco_server.core.payloads import (
+    ExecutionCancelRequested,
+    NodeCanceled,
+    NodeCreated,
+    NodeFailed,
+    NodePayload,
+    NodeStarted,
+    NodeSucceeded,
+    NodeWaiting,
+)
+from pyoco_server.core.wire import JsonObject
+
+SHOWN_OUTPUT_BYTES: Final = 2_048
+"""Outputs up to this size are shown in task records."""
+
+_ENDED: Final = (NodeSucceeded, NodeFailed, NodeCanceled)
+
+
+def worker_mark(worker_id: str, instance_id: str) -> str:
+    """How a worker signs in logs: two processes that were given one name must not take each other for themselves."""
+    return f"{worker_id}#{instance_id}"
+
+
+def worker_name(mark: str | None) -> str | None:
+    """The worker's name, from how it signs."""
+    return None if mark is None else mark.partition("#")[0]
+
+
+class _TaskRecord(msgspec.Struct):
+    """What the log says of one node beside its state."""
+
+    task: str
+    started_at: float | None = None
+    ended_at: float | None = None
+    shown: Any = msgspec.UNSET
+    wait: JsonObject | None = None
+    """What NODE_WAITING said beside the key and the prompt: deadline and default."""
+
+
+class RunProjection:
+    """Listens to a log and can tell how the run stands."""
+
+    def __init__(self, run_id: str) -> None:
+        self.state = initial_state(run_id)
+        self._input: RunInput | None = None
+        self._records: dict[str, _TaskRecord] = {}
+        self._updated_at = 0.0
+        self._worker_id: str | None = None
+        self._cancel_requested_by: str | None = None
+
+    @property
+    def input(self) -> RunInput:
+        """What the run was submitted with."""
+        if self._input is None:
+            self._input = RunInput.of(self.state)
+        return self._input
+
+    def listen(self, events: Sequence[Event], state: ExecutionState) -> None:
+        """Take what the events say."""
+        self.state = state
+        for event in events:
+            self._take(event)
+        if events:
+            self._updated_at = _seconds(events[-1].occurred_at)
+
+    def _take(self, event: Event) -> None:
+        payload = event.payload
+        if isinstance(payload, NodeCreated):
+            task = ((payload.meta or {}).get("node") or {}).get("task")
+            if isinstance(task, str):
+                self._records[payload.node_id] = _TaskRecord(task)
+        elif isinstance(payload, ExecutionCancelRequested):
+            self._cancel_requested_by = self._cancel_requested_by or _name(event.actor)
+        elif isinstance(payload, NodePayload):
+            if isinstance(payload, NodeStarted):
+                self._worker_id = worker_name(payload.worker_id) or self._worker_id
+            record = self._records.get(payload.node_id)
+            if record is not None:
+                _note(record, event, payload)
+
+    def snapshot(self, *, position: int, heartbeat_at: float | None = None, driven_by: str | None = None) -> JsonObject:
+        """The snapshot as it is stored; ``position`` is where the log ended."""
+        state, given = self.state, self.input
+        snapshot: JsonObject = {
+            "run_id": state.execution_id,
+            "flow_name": given.flow_name,
+            "status": run_status(state).value,
+            "params": given.params,
+            "tasks": self._tasks(),
+            "heartbeat_at": heartbeat_at if heartbeat_at is not None else self._updated_at,
+            "updated_at": self._updated_at,
+            "tag": given.tag,
+            "tags": list(given.tags),
+            "submitted_at": given.submitted_at,
+            "worker_id": self._worker_id,
+            "driven_by": driven_by,
+            "task_records": {node_id: self._record(node_id) for node_id in self._records if node_id in state.nodes},
+            "task_records_truncated": False,
+            "start_time": _seconds_of(state.started_at),
+            "end_time": _seconds_of(state.completed_at or state.failed_at or state.canceled_at),
+            "error": self.error,
+            "cancel_requested_at": _seconds_of(state.cancel_requested_at),
+            "cancel_requested_by": self._cancel_requested_by,
+            "cancel_reason": state.cancel_reason,
+            "waiting": self._waiting(),
+            "archived_at": _seconds_of(state.archived_at),
+            "version": state.version,
+            "log_position": position,
+        }
+        for name in ("tenant_id", "api_key_id", "workflow_yaml_sha256", "workflow_yaml_bytes"):
+            value = getattr(given, name)
+            if value is not None:
+                snapshot[name] = value
+        return snapshot
+
+    def deadline_of(self, node_id: str) -> JsonObject | None:
+        """What the node's last wait said of its deadline: ``deadline``, and ``default`` if it has one."""
+        record = self._records.get(node_id)
+        return None if record is None else record.wait
+
+    def _tasks(self) -> dict[str, str]:
+        """By task name; of a task that runs many times, the newest."""
+        nodes = self.state.nodes
+        return {
+            record.task: task_status(nodes[node_id].status).value
+            for node_id, record in self._records.items()
+            if node_id in nodes
+        }
+
+    def _record(self, node_id: str) -> JsonObject:
+        node, record = self.state.nodes[node_id], self._records[node_id]
+        told: JsonObject = {
+            "task": record.task,
+            "status": task_status(node.status).value,
+            "attempt": node.attempt,
+            "started_at": record.started_at,
+            "ended_at": record.ended_at,
+            "worker_id": worker_name(node.worker_id),
+        }
+        if node.error is not None:
+            told["error"] = node.error
+        if record.shown is not msgspec.UNSET:
+            told["output"] = record.shown
+        if node.progress is not None or node.progress_message is not None:
+            told["progress"], told["message"] = node.progress, node.progress_message
+        return told
+
+    def _waiting(self) -> list[JsonObject]:
+        return [
+            {
+                "node_id": node_id,
+                "task": record.task,
+                "wait_key": node.wait_key,
+                "prompt": node.prompt,
+                "deadline": (record.wait or {}).get("deadline"),
+            }
+            for node_id, record, node in self._with_state()
+            if node.status is NodeStatus.WAITING
+        ]
+
+    def _with_state(self) -> list[tuple[str, _TaskRecord, NodeState]]:
+        nodes = self.state.nodes
+        return [(node_id, record, nodes[node_id]) for node_id, record in self._records.items() if node_id in nodes]
+
+    @property
+    def error(self) -> str | None:
+        """Why the run failed, in a line."""
+        failure = self.state.failure
+        if failure is None:
+            return None
+        error = failure.get("error") or {}
+        reason = failure.get("reason") or "failed"
+        code, message = error.get("code"), error.get("message")
+        if not message:  # some exceptions have a name and no words
+            return f"{reason}: {code}" if code else reason
+        return f"{reason}: {code or 'error'}: {message}"
+
+
+def _note(record: _TaskRecord, event: Event, payload: NodePayload) -> None:
+    if isinstance(payload, NodeStarted):
+        record.started_at = _seconds(event.occurred_at)
+        record.ended_at = None
+    elif isinstance(payload, NodeWaiting):
+        record.wait = payload.extra
+    elif isinstance(payload, _ENDED):
+        record.ended_at = _seconds(event.occurred_at)
+        if isinstance(payload, NodeSucceeded):
+            record.shown = _shown(payload.output)
+
+
+def _shown(output: JsonObject | None) -> Any:  # noqa: ANN401 any JSON, or nothing
+    if output is None or VALUE not in output:
+        return msgspec.UNSET
+    value = output[VALUE]
+    return value if len(msgspec.json.encode(value)) <= SHOWN_OUTPUT_BYTES else msgspec.UNSET
+
+
+def _name(actor: Actor) -> str:
+    return actor.id or actor.kind.value
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.timestamp()
+
+
+def _seconds_of(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()

@@ -1,0 +1,230 @@
+"""What may be asked of a run from outside: how it stands, to cancel it, to resume a wait.
+
+Nobody here has the flow's code: the log tells the graph, and that is enough to handle a command with all that follows
+from it. Work that becomes possible is left to a worker, who is told by a job.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgspec
+
+from pyoco_server.app.execution import Decision, Execution
+from pyoco_server.app.jobs import Job, encode_job
+from pyoco_server.app.ports import Clock, EventLog, NewId, Snapshots, TooLargeError, UnavailableError, WorkQueue
+from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.snapshot_size import fitted
+from pyoco_server.app.submitting import NOT_ACCEPTED
+from pyoco_server.core import (
+    Actor,
+    CancelMode,
+    Commit,
+    Event,
+    ExecutionState,
+    Graph,
+    NodeStatus,
+    fold,
+    graph_from_log,
+)
+from pyoco_server.core.commands import ArchiveExecution, CancelExecution, FailNode, ResumeNode
+from pyoco_server.core.graph import NodeType
+from pyoco_server.core.payloads import ExecutionCancelRequested
+from pyoco_server.core.wire import JsonObject, parse_object
+from pyoco_server.errors import PyocoServerError
+
+_log = logging.getLogger(__name__)
+
+
+class RunNotFoundError(PyocoServerError, KeyError):
+    """There is no such run."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0005"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0005"
+
+
+class OpenRun(msgspec.Struct, frozen=True):
+    """A run as it is read from its log."""
+
+    events: list[Event]
+    execution: Execution
+    projection: RunProjection
+
+    def snapshot(self) -> JsonObject:
+        """How it stands."""
+        return self.projection.snapshot(position=self.execution.position)
+
+
+class RunDesk:
+    """Handles what is asked of runs; any number of them may work on one log."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        snapshots: Snapshots,
+        queue: WorkQueue,
+        clock: Clock,
+        new_id: NewId,
+        max_snapshot_bytes: int,
+    ) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._queue = queue
+        self._clock = clock
+        self._new_id = new_id
+        self._max_snapshot_bytes = max_snapshot_bytes
+
+    async def open(self, run_id: str) -> OpenRun:
+        """Read a run; RunNotFoundError if there is none."""
+        events, position = await self._log.read(run_id)
+        if not events:
+            raise RunNotFoundError(run_id)
+        execution = self.execution(run_id, graph_from_log(events))
+        projection = RunProjection(run_id)
+        execution.subscribe(projection.listen)
+        execution.begin_at(events, position)
+        run = OpenRun(list(events), execution, projection)
+        execution.subscribe(lambda more, _: run.events.extend(more))
+        return run
+
+    def execution(self, run_id: str, graph: Graph) -> Execution:
+        """An execution on a graph, of which nothing has been read."""
+        return Execution(run_id, graph, log=self._log, clock=self._clock, new_id=self._new_id)
+
+    async def cancel(self, run_id: str, actor: Actor, reason: str | None = None) -> JsonObject:
+        """Cancel a run; the answer is its snapshot as of the request, or as it ended if it has.
+
+        A run nobody is at work on has ended when this returns; otherwise its worker is told, and has its grace.
+        """
+        run = await self.open(run_id)
+        asked = CancelExecution(execution_id=run_id, actor=actor, reason=reason)
+        events = await run.execution.decide(
+            lambda state: run.execution.step(state, asked, cancel_mode=cancel_mode(state))
+        )
+        if not events:
+            return run.snapshot()
+        await self.write(run)
+        return self._as_of_request(run, events)
+
+    async def resume(
+        self, run_id: str, node_id: str, value: object, actor: Actor, *, key: str | None = None
+    ) -> JsonObject:
+        """Let a waiting node go on with ``value``; CommandRejected if it does not wait."""
+        brought = parse_object({"input": value})
+        resume = ResumeNode(execution_id=run_id, actor=actor, node_id=node_id, resume_key=key, extra=brought)
+        run = await self.open(run_id)
+        return await self._decide_and_wake(run, lambda state: run.execution.step(state, resume))
+
+    async def expire(self, run_id: str, node_id: str, actor: Actor) -> JsonObject:
+        """A wait is past its deadline: its default is taken, or it fails. CommandRejected if it waits no longer."""
+        run = await self.open(run_id)
+        said = run.projection.deadline_of(node_id)
+        if said is not None and "default" in said:
+            return await self.resume(run_id, node_id, said["default"], actor)
+        error = {"code": "WAIT_DEADLINE", "message": f"nobody resumed '{node_id}' in time"}
+        failing = FailNode(execution_id=run_id, actor=actor, node_id=node_id, error=error, retryable=False)
+        resume = ResumeNode(execution_id=run_id, actor=actor, node_id=node_id)
+
+        def expiring(state: ExecutionState) -> Commit:
+            run.execution.step(state, resume)  # refused unless it could still be resumed: who was in time has won
+            return run.execution.step(state, failing)
+
+        return await self._decide_and_wake(run, expiring)
+
+    async def archive(self, run_id: str, actor: Actor) -> JsonObject:
+        """Put an ended run away; CommandRejected if it has not ended."""
+        run = await self.open(run_id)
+        await run.execution.do(ArchiveExecution(execution_id=run_id, actor=actor))
+        await self.write(run)
+        return run.snapshot()
+
+    async def end_cancel(self, run_id: str) -> None:
+        """Bring a cancel to its end, without those who are still at work."""
+        run = await self.open(run_id)
+        if run.execution.state.is_cancel_requested and not run.execution.state.is_terminal:
+            await run.execution.decide(run.execution.ended_now)
+            await self.write(run)
+
+    async def take_back(self, run_id: str, actor: Actor) -> None:
+        """Close the log of a run that was never accepted, so that it never runs."""
+        run = await self.open(run_id)
+        asked = CancelExecution(execution_id=run_id, actor=actor, reason=NOT_ACCEPTED)
+        await run.execution.do(asked, cancel_mode=CancelMode.IMMEDIATE)
+
+    async def rescue(self, run_id: str) -> None:
+        """Queue a job for a run nobody seems to take care of."""
+        run = await self.open(run_id)
+        if run.execution.state.is_terminal:
+            await self.write(run)
+        else:
+            await self.wake(run, rescue=True)
+
+    async def wake(self, run: OpenRun, *, rescue: bool = False) -> None:
+        """Queue a job for a run that was put aside, or left alone."""
+        given, position = run.projection.input, run.execution.position
+        job = Job(
+            run_id=run.execution.execution_id,
+            flow_name=given.flow_name,
+            tag=given.tag,
+            tags=given.tags,
+            submitted_at=given.submitted_at,
+            log_position=position,
+            wake=True,
+            rescue=rescue,
+        )
+        kind = ":rescue" if rescue else ""
+        await self._queue.publish(given.tag, encode_job(job), dedup_id=f"{job.run_id}:{position}{kind}")
+
+    async def _decide_and_wake(self, run: OpenRun, decision: Decision) -> JsonObject:
+        await run.execution.decide(decision)
+        if not run.execution.state.is_terminal:
+            with _made_up_for_later(run.execution.execution_id, "wake_failed"):
+                await self.wake(run)
+        await self.write(run)
+        return run.snapshot()
+
+    async def write(self, run: OpenRun) -> None:
+        """Bring the snapshot up to date, keeping what it says of who drives the run."""
+        run_id, position = run.execution.execution_id, run.execution.position
+        with _made_up_for_later(run_id, "snapshot_not_written"):
+            stored = await self._snapshots.read(run_id)
+            if stored is not None and stored.position > position:  # its worker knows more, and was quicker
+                return
+            said = msgspec.json.decode(stored.body) if stored is not None else {}
+            snapshot = run.projection.snapshot(
+                position=position, heartbeat_at=said.get("heartbeat_at"), driven_by=said.get("driven_by")
+            )
+            body = fitted(snapshot, self._max_snapshot_bytes)
+            revision = stored.revision if stored is not None else 0
+            await self._snapshots.write(run_id, body, position=position, revision=revision)
+
+    @staticmethod
+    def _as_of_request(run: OpenRun, written: list[Event]) -> JsonObject:
+        """The answer to a cancel tells of the request, not of how far it has come since."""
+        request = next((event for event in written if isinstance(event.payload, ExecutionCancelRequested)), None)
+        if request is None:
+            return run.snapshot()
+        known = run.events[: [event.event_id for event in run.events].index(request.event_id) + 1]
+        asked = RunProjection(run.execution.execution_id)
+        asked.listen(known, fold(known))
+        return asked.snapshot(position=run.execution.position)
+
+
+@contextlib.contextmanager
+def _made_up_for_later(run_id: str, action: str) -> Iterator[None]:
+    """What the log has is done; what is only derived from it is made up for by whoever looks after runs."""
+    try:
+        yield
+    except (UnavailableError, TooLargeError):
+        _log.warning("the log has it, but not everybody was told", extra={"action": action, "run_id": run_id})
+
+
+def cancel_mode(state: ExecutionState) -> CancelMode:
+    """Wait only for tasks at work: blocks and waits have nothing to stop, wherever they are driven."""
+    at_work = any(
+        node.is_at_work and node.node_type == NodeType.TASK and node.status is NodeStatus.RUNNING
+        for node in state.live_nodes()
+    )
+    return CancelMode.WAIT_FOR_WORKERS if at_work else CancelMode.IMMEDIATE

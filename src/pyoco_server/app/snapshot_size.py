@@ -1,0 +1,50 @@
+"""Snapshots have a largest size. What is least needed goes first; what tells how the run stands never goes."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from pyoco_server.core.wire import JsonObject
+
+_log = logging.getLogger(__name__)
+_DETAILS: Final = ("output", "error", "message")
+
+LONGEST_TEXT: Final = 2_000
+"""How much of a text is kept when nothing else is left to leave out."""
+
+
+def fitted(snapshot: JsonObject, max_bytes: int) -> bytes:
+    """The snapshot as JSON of at most ``max_bytes``, as far as that is possible.
+
+    Task records lose their details first, then they go altogether; ``task_records_truncated`` says so. A snapshot that
+    is too large even so is told of in the log and written without its parameters and prompts and with short texts; for
+    the number of its tasks it may still be too large: better that than a snapshot that is out of date.
+    """
+    body = msgspec.json.encode(snapshot)
+    if len(body) <= max_bytes:
+        return body
+    records: JsonObject = snapshot["task_records"]
+    for kept in ({name: _bare(record) for name, record in records.items()}, {}):
+        body = msgspec.json.encode({**snapshot, "task_records": kept, "task_records_truncated": True})
+        if len(body) <= max_bytes:
+            return body
+    _log.error(
+        "the snapshot has %d bytes, %d are allowed: raise PYOCO_MAX_RUN_SNAPSHOT_BYTES or use smaller parameters",
+        len(body),
+        max_bytes,
+        extra={
+            "action": "snapshot_too_large",
+            "err_id": "ERR-PYOCO-0010",
+            "msg_id": "MSG-PYOCO-0010",
+            "run_id": snapshot["run_id"],
+        },
+    )
+    small = {**snapshot, "task_records": {}, "task_records_truncated": True, "params": {}, "params_truncated": True}
+    small["waiting"] = [{**entry, "prompt": None} for entry in snapshot["waiting"]]
+    small |= {name: snapshot[name] and snapshot[name][:LONGEST_TEXT] for name in ("error", "cancel_reason")}
+    return msgspec.json.encode(small)
+
+
+def _bare(record: JsonObject) -> JsonObject:
+    return {name: value for name, value in record.items() if name not in _DETAILS}

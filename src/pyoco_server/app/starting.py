@@ -1,0 +1,55 @@
+"""What a process begins as soon as the log allows it.
+
+A node that becomes ready is begun by whoever drives the run, in the very commit that made it ready: the start costs no
+append of its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from pyoco_server.app.ports import Clock
+from pyoco_server.core import Actor, ActorKind, Command, Event, ExecutionState, NodeStatus
+from pyoco_server.core.commands import NodeCommand, PutNodeWaiting, StartNode
+from pyoco_server.core.payloads import NodeReady
+from pyoco_server.core.wire import JsonObject, rfc3339
+from pyoco_server.flows.model import Step, TaskStep, WaitSpec
+
+
+class Starter:
+    """Knows the steps of one run, and gives commands in the name of one worker."""
+
+    def __init__(self, run_id: str, steps: dict[str, Step], *, worker_id: str, clock: Clock) -> None:
+        self.steps = steps
+        """By node; blocks add to it as they go."""
+        self.worker_id = worker_id
+        self.actor = Actor(ActorKind.SYSTEM, worker_id)
+        self._run_id = run_id
+        self._clock = clock
+
+    def follow_ups(self, events: Sequence[Event], state: ExecutionState) -> Iterator[Command]:
+        """Begin what ``events`` made ready; a wait begins by waiting."""
+        for event in events:
+            payload = event.payload
+            if not isinstance(payload, NodeReady) or payload.node_id not in self.steps:
+                continue
+            node, step = state.nodes[payload.node_id], self.steps[payload.node_id]
+            if node.status is NodeStatus.READY:
+                yield self.command(StartNode, node.node_id, attempt=node.attempt + 1, worker_id=self.worker_id)
+                if isinstance(step, TaskStep) and step.task.wait is not None:
+                    yield self.waiting(node.node_id, step.task.wait)
+
+    def waiting(self, node_id: str, wait: WaitSpec) -> Command:
+        """Put a node to wait, for as long as its author allows."""
+        extra: JsonObject = {}
+        if wait.deadline_sec is not None:
+            extra["deadline"] = rfc3339(self._clock.now() + timedelta(seconds=wait.deadline_sec))
+            if wait.has_default:
+                extra["default"] = wait.default
+        return self.command(PutNodeWaiting, node_id, wait_key=wait.key, prompt=dict(wait.prompt), extra=extra)
+
+    def command(self, command: type[NodeCommand], node_id: str, **fields: Any) -> Command:  # noqa: ANN401 wire fields
+        """A command about a node of this run."""
+        given: Any = command(execution_id=self._run_id, actor=self.actor, node_id=node_id, **fields)
+        made: Command = given
+        return made

@@ -1,0 +1,160 @@
+"""Submitting a run: it is accepted when its log, its snapshot and its job are there, and not before."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from pyoco_server.app.execution import Execution
+from pyoco_server.app.jobs import encode_job, new_job
+from pyoco_server.app.ports import Clock, EventLog, NewId, Snapshots, TooLargeError, UnavailableError, WorkQueue
+from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.run_input import RunInput
+from pyoco_server.app.snapshot_size import fitted
+from pyoco_server.core import (
+    Actor,
+    ActorKind,
+    CancelMode,
+    Commit,
+    Event,
+    ExecutionState,
+    fold,
+    graph_from_log,
+    handle,
+    initial_state,
+)
+from pyoco_server.core.commands import CancelExecution, CreateExecution
+from pyoco_server.core.wire import JsonObject
+
+_log = logging.getLogger(__name__)
+NOT_ACCEPTED: Final = "the submission was not accepted"
+_SUBMITTER = Actor(ActorKind.SYSTEM, "submit")
+
+
+def was_taken_back(state: ExecutionState) -> bool:
+    """Was the run never accepted? Then there is nothing to be seen of it but its log."""
+    return state.is_terminal and state.cancel_reason == NOT_ACCEPTED
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A run somebody wants."""
+
+    flow_name: str
+    params: JsonObject = {}
+    tag: str = "default"
+    tags: tuple[str, ...] | None = None
+    """Shown, and searched by; the tag alone unless given."""
+    workflow_yaml: str | None = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+
+    def input(self, now: datetime) -> RunInput:
+        """As the log keeps it."""
+        yaml = self.workflow_yaml.encode() if self.workflow_yaml is not None else None
+        return RunInput(
+            flow_name=self.flow_name,
+            params=self.params,
+            tag=self.tag,
+            tags=self.tags if self.tags is not None else (self.tag,),
+            submitted_at=now.timestamp(),
+            tenant_id=self.tenant_id,
+            api_key_id=self.api_key_id,
+            workflow_yaml=self.workflow_yaml,
+            workflow_yaml_sha256=hashlib.sha256(yaml).hexdigest() if yaml is not None else None,
+            workflow_yaml_bytes=len(yaml) if yaml is not None else None,
+        )
+
+
+class Submitter:
+    """Takes submissions."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        snapshots: Snapshots,
+        queue: WorkQueue,
+        clock: Clock,
+        new_id: NewId,
+        max_snapshot_bytes: int,
+    ) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._queue = queue
+        self._clock = clock
+        self._new_id = new_id
+        self._max_snapshot_bytes = max_snapshot_bytes
+
+    async def submit(self, submission: Submission, actor: Actor, *, run_id: str | None = None) -> JsonObject:
+        """Accept a run and return its first snapshot.
+
+        UnavailableError if it could not be made sure that it was accepted; then it never runs, whatever got through.
+        """
+        run_id = run_id or self._new_id()
+        given = submission.input(self._clock.now())
+        created = self._created(run_id, given, actor)
+        try:
+            position = await self._log.append(run_id, [created], after=0)
+            return await self._announce(run_id, given, created, position)
+        except (UnavailableError, TooLargeError, asyncio.CancelledError):
+            await asyncio.shield(self._take_back(run_id, created))
+            raise
+
+    def _created(self, run_id: str, given: RunInput, actor: Actor) -> Event:
+        create = CreateExecution(execution_id=run_id, actor=actor, graph_id=given.flow_name, input=given.to_json())
+        state = initial_state(run_id)
+        now = self._clock.now()
+        [created] = handle(state, create, now=now, new_id=self._new_id, graph_ids={given.flow_name})
+        return created
+
+    async def _announce(self, run_id: str, given: RunInput, created: Event, position: int) -> JsonObject:
+        """Write the snapshot and queue the job, side by side: whichever comes first, the log tells which is newer."""
+        projection = RunProjection(run_id)
+        projection.listen([created], fold([created]))
+        snapshot = projection.snapshot(position=position)
+        body = fitted(snapshot, self._max_snapshot_bytes)
+        job = new_job(run_id, given, created=created, position=position)
+        ends: Sequence[Any] = await asyncio.gather(
+            self._snapshots.write(run_id, body, position=position, revision=0),
+            self._queue.publish(given.tag, encode_job(job), dedup_id=f"{run_id}:{position}"),
+            return_exceptions=True,
+        )
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return snapshot
+
+    async def _take_back(self, run_id: str, created: Event) -> None:
+        """Close the log with a cancel, so that a job that slipped through is recognised and dropped."""
+        undone: Sequence[Any] = await asyncio.gather(
+            self._close_log(run_id, created), self._snapshots.delete(run_id), return_exceptions=True
+        )
+        left = [end for end in undone if isinstance(end, BaseException) and not isinstance(end, TooLargeError)]
+        if left:  # what is too large to be closed was too large to be there
+            _log.warning(
+                "a run that was not accepted may have left something behind",
+                extra={
+                    "action": "submit_cleanup_failed",
+                    "err_id": "ERR-PYOCO-0004",
+                    "msg_id": "MSG-PYOCO-0004",
+                    "run_id": run_id,
+                },
+            )
+
+    async def _close_log(self, run_id: str, created: Event) -> None:
+        execution = Execution(run_id, graph_from_log([created]), log=self._log, clock=self._clock, new_id=self._new_id)
+        await execution.load()
+        cancel = CancelExecution(execution_id=run_id, actor=_SUBMITTER, reason=NOT_ACCEPTED)
+
+        def closing(state: ExecutionState) -> Commit:
+            if state.exists:
+                return execution.step(state, cancel, cancel_mode=CancelMode.IMMEDIATE)
+            # The creation may still be on its way: it would come after this one, and be refused.
+            ended = execution.step(fold([created]), cancel, cancel_mode=CancelMode.IMMEDIATE)
+            return Commit([created, *ended.events], ended.state)
+
+        await execution.decide(closing)

@@ -1,0 +1,141 @@
+"""Sweeps: what must happen although whoever should have done it is gone.
+
+Everything here can be derived from the log, and is written by compare-and-set or can be done twice without harm; so any
+number of gateways may sweep at the same time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from pyoco_server.app.lagging import Lagging
+from pyoco_server.app.ports import Clock, RunIndex, RunQuery, Snapshots, UnavailableError, WorkQueue
+from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
+from pyoco_server.app.statuses import RunStatus
+from pyoco_server.app.submitting import NOT_ACCEPTED
+from pyoco_server.core import Actor, ActorKind, CommandRejected
+from pyoco_server.logs import log_error
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_SWEEPER: Final = Actor(ActorKind.SCHEDULER, "sweep")
+AT_ONCE: Final = 16
+
+
+class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """When something is overdue."""
+
+    interval_sec: float = 1.0
+    cancel_grace_sec: float = 30.0
+    cancel_margin_sec: float = 2.0
+    """Beyond the grace: the worker ends a cancel itself, if it can."""
+    snapshot_sec: float = 3.0
+    orphan_sec: float = 30.0
+    silent_sec: float = 90.0
+    """How long a run may be without a sign of life; beyond the ack wait, since its job comes back by itself."""
+
+
+class Sweeper:
+    """Sweeps now and then."""
+
+    def __init__(
+        self,
+        *,
+        desk: RunDesk,
+        index: RunIndex,
+        snapshots: Snapshots,
+        queue: WorkQueue,
+        lagging: Lagging,
+        clock: Clock,
+        options: SweepOptions,
+    ) -> None:
+        self._desk = desk
+        self._index = index
+        self._snapshots = snapshots
+        self._queue = queue
+        self._lagging = lagging
+        self._clock = clock
+        self._options = options
+        self._orphans: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await asyncio.sleep(self._options.interval_sec)
+            for sweep in (self.expire_waits, self.end_cancels, self.mend_snapshots, self.close_orphans, self.rescue):
+                try:
+                    await sweep()
+                except UnavailableError:
+                    break  # those who serve requests say so; there is nothing to sweep without a store
+
+    async def expire_waits(self) -> None:
+        """Waits past their deadline take their default, or fail."""
+        due = await self._index.due(self._now())
+        await self._each(due, lambda wait: self._desk.expire(wait.run_id, wait.node_id, _SWEEPER))
+
+    async def end_cancels(self) -> None:
+        """A cancel nobody brought to its end within its grace ends here."""
+        overdue = self._now() - self._options.cancel_grace_sec - self._options.cancel_margin_sec
+        found = await self._index.page(RunQuery(status=RunStatus.CANCELLING.value, limit=200))
+        asked = [run.summary for run in found if (run.summary.get("cancel_requested_at") or 0.0) < overdue]
+        for summary in asked:
+            log_error(_log, "ERR-PYOCO-0021", action="cancel_ended_by_sweep", run_id=summary["run_id"])
+        await self._each(asked, lambda summary: self._desk.end_cancel(summary["run_id"]))
+
+    async def mend_snapshots(self) -> None:
+        """Snapshots that are behind their log are written anew."""
+        overdue = self._lagging.overdue(self._now() - self._options.snapshot_sec)
+        await self._each(overdue, lambda lag: self._mend(lag.run_id, lag.position))
+
+    async def _mend(self, run_id: str, position: int) -> None:
+        stored = await self._snapshots.read(run_id)
+        if stored is not None and stored.position >= position:
+            return
+        run = await self._desk.open(run_id)
+        if stored is not None:
+            await self._desk.write(run)
+        elif not _was_taken_back(run):
+            self._orphans.setdefault(run_id, self._now())  # its submitter may still be about to write it
+
+    async def close_orphans(self) -> None:
+        """Runs that were begun and never accepted: whoever submitted them was told that it failed, or is gone."""
+        before = self._now() - self._options.orphan_sec
+        due = [run_id for run_id, since in self._orphans.items() if since <= before]
+        for run_id in due:
+            del self._orphans[run_id]
+        await self._each(due, self._close_orphan)
+
+    async def _close_orphan(self, run_id: str) -> None:
+        if await self._snapshots.read(run_id) is None:
+            log_error(_log, "ERR-PYOCO-0004", action="orphan_closed", level=logging.WARNING, run_id=run_id)
+            await self._desk.take_back(run_id, _SWEEPER)
+
+    async def rescue(self) -> None:
+        """Runs without a sign of life get another job, if theirs is not in the queue."""
+        silent = await self._index.silent(self._now() - self._options.silent_sec)
+        for summary in silent:
+            if await self._queue.backlog(summary["tag"]) == 0:
+                _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": summary["run_id"]})
+                await self._each([summary], lambda found: self._desk.rescue(found["run_id"]))
+
+    async def _each(self, found: Sequence[T], do: Callable[[T], Awaitable[object]]) -> None:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(item: T) -> None:
+            async with gate:
+                try:
+                    await do(item)
+                except (CommandRejected, RunNotFoundError):
+                    return  # somebody was quicker, or it is gone: just as well
+
+        await asyncio.gather(*(one(item) for item in found))
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _was_taken_back(run: OpenRun) -> bool:
+    return run.execution.state.is_terminal and run.execution.state.cancel_reason == NOT_ACCEPTED

@@ -1,0 +1,175 @@
+import asyncio
+import contextlib
+
+import pytest
+
+from pyoco_server.adapters.isolation import coroutines
+from pyoco_server.adapters.isolation.coroutines import Coroutines
+from pyoco_server.adapters.isolation.errors import ControlFlowError
+from pyoco_server.app.ports.engine import Watch
+from tests.isolation.leaks import run
+from tests.waiting import wait_until
+
+
+async def forever() -> None:
+    await asyncio.sleep(60)
+
+
+async def endless(until: asyncio.Event, error: BaseException | None = None) -> None:
+    while not until.is_set():
+        with contextlib.suppress(asyncio.CancelledError):
+            await until.wait()
+    if error is not None:
+        raise error
+
+
+async def throw(error: BaseException) -> None:
+    raise error
+
+
+def test_it_returns_or_raises_what_the_coroutine_does() -> None:
+    async def main() -> None:
+        runner = Coroutines()
+        assert await runner.run(lambda: asyncio.sleep(0, 5), Watch(), name="five") == 5
+        error = KeyError("k")
+        with pytest.raises(KeyError) as caught:
+            await runner.run(lambda: throw(error), Watch(), name="raises")
+        assert caught.value is error
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_it_cannot_end_the_loop(kind: type[BaseException]) -> None:
+    async def main() -> None:
+        with pytest.raises(ControlFlowError, match=kind.__name__):
+            await Coroutines().run(lambda: throw(kind()), Watch(), name="exits")
+
+    run(main)
+
+
+def test_asked_to_stop_before_its_first_step_it_is_never_made() -> None:
+    async def main() -> None:
+        made, watch = list[int](), Watch()
+
+        async def start() -> None:
+            made.append(1)
+
+        call = asyncio.create_task(Coroutines().run(start, watch, name="unborn"))
+        await asyncio.sleep(0)
+        watch.ask_to_stop()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        assert made == []
+
+    run(main)
+
+
+def test_asked_to_stop_it_is_cancelled_and_nobody_else() -> None:
+    async def main() -> None:
+        watch, runner = Watch(), Coroutines()
+        call = asyncio.create_task(runner.run(forever, watch, name="asked"))
+        await wait_until(lambda: watch.interrupt is not None)
+        watch.ask_to_stop()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        assert call.cancelling() == 0
+        assert (runner.abandoned, watch.interrupt) == (0, None)
+
+    run(main)
+
+
+def test_asked_before_it_begins_it_never_does() -> None:
+    async def main() -> None:
+        watch = Watch()
+        watch.ask_to_stop()
+        with pytest.raises(asyncio.CancelledError):
+            await Coroutines().run(forever, watch, name="late")
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [None, ValueError("unheard")], ids=["returns", "raises"])
+def test_what_swallows_its_cancel_is_abandoned_and_counted(
+    error: BaseException | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        runner, until = Coroutines(), asyncio.Event()
+        call = asyncio.create_task(runner.run(lambda: endless(until, error), Watch(), name="stubborn"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        assert runner.abandoned == 1
+        until.set()
+        await wait_until(lambda: runner.abandoned == 0)
+
+    run(main)
+    assert [record.__dict__["action"] for record in caplog.records] == ["coroutine_abandoned"]
+
+
+def test_cancelled_twice_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coroutines, "STOP_SEC", 60)
+
+    async def main() -> None:
+        runner, until = Coroutines(), asyncio.Event()
+        call = asyncio.create_task(runner.run(lambda: endless(until), Watch(), name="stubborn"))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        call.cancel()
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert not call.done()
+        call.cancel()
+        await asyncio.wait([call], timeout=5)
+        assert call.cancelled()
+        assert runner.abandoned == 1
+        until.set()
+        await wait_until(lambda: runner.abandoned == 0)
+
+    run(main)
+
+
+def test_what_a_cancelled_one_raises_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    async def failing_to_clean_up() -> None:
+        try:
+            await forever()
+        finally:
+            raise ValueError("while cleaning up")
+
+    async def main() -> None:
+        runner = Coroutines()
+        call = asyncio.create_task(runner.run(failing_to_clean_up, Watch(), name="untidy"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        assert runner.abandoned == 0
+
+    run(main)
+    assert caplog.records == []
+
+
+def test_closing_tells_the_abandoned_once_more() -> None:
+    async def main() -> None:
+        runner, cancels = Coroutines(), list[int]()
+
+        async def swallow_once() -> None:
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                cancels.append(1)
+            await forever()
+
+        call = asyncio.create_task(runner.run(swallow_once, Watch(), name="once"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        assert (runner.abandoned, cancels) == (1, [1])
+        await runner.close()
+        await wait_until(lambda: runner.abandoned == 0)
+
+    run(main)
