@@ -1,0 +1,1 @@
+"""Everything on NATS JetStream: the only place that knows of NATS."""

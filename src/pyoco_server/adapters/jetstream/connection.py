@@ -1,0 +1,340 @@
+"""The connection to NATS: it comes back by itself, and says at once when it is not there.
+
+Nothing is kept back to be sent later. A publish that was given up and arrives all the same would be an answer nobody
+waits for; so what could not be sent is dropped when the connection breaks, and whoever sent it is told.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from typing_extensions import override
+
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.errors import InvalidInputError
+
+_log = logging.getLogger(__name__)
+
+ATTEMPT_TIMEOUT_SEC: Final = 2.0
+RECONNECT_WAIT_SEC: Final = 0.25
+PING_INTERVAL_SEC: Final = 2
+MAX_OUTSTANDING_PINGS: Final = 2
+CLOSE_TIMEOUT_SEC: Final = 2.0
+
+UNREACHABLE: Final = (
+    TimeoutError,
+    ConnectionError,
+    nats.errors.NoRespondersError,
+    nats.errors.StaleConnectionError,
+    nats.errors.OutboundBufferLimitError,
+    nats.errors.ConnectionClosedError,
+    nats.errors.ConnectionDrainingError,
+    nats.errors.ConnectionReconnectingError,
+    nats.errors.NoServersError,
+    nats.js.errors.NoStreamResponseError,
+    nats.js.errors.ServiceUnavailableError,
+    nats.js.errors.ServerError,
+)
+"""The errors which say nothing about what became of a request. Anything else is an answer."""
+
+_NOBODY_THERE: Final = (
+    nats.errors.NoRespondersError,
+    nats.js.errors.NoStreamResponseError,
+    nats.js.errors.ServiceUnavailableError,
+)
+
+
+class translated:  # noqa: N801 used like the functions of contextlib; a class, since it is on every path
+    """Within this, an error that means "not reachable" or "nobody knows" is an UnavailableError; others stay."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, UNREACHABLE):
+            raise UnavailableError(f"NATS did not answer: {_told(error)}") from error
+
+
+class _Ack(msgspec.Struct):
+    """How the server answers for what it stored."""
+
+    seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_ACK: Final = msgspec.json.Decoder(_Ack)
+
+
+class _Client(Client):
+    """The client, without its ways to send something later than it was asked for."""
+
+    @override
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        timeout: float = 0.5,
+        old_style: bool = False,
+        headers: dict[str, Any] | None = None,
+    ) -> Msg:
+        """Ask, if there is a connection; a request that cannot be sent would leave a waiting answer behind."""
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        if not self.is_connected:
+            raise nats.errors.OutboundBufferLimitError
+        return await super().request(subject, payload, timeout=timeout, old_style=old_style, headers=headers)
+
+    @override
+    async def _process_op_err(self, e: Exception) -> None:
+        """The connection broke. The library would first wait for the peer to take what is left, perhaps for ever."""
+        if self.is_connected:
+            self.break_off()
+        await super()._process_op_err(e)
+
+    def break_off(self) -> None:
+        """Let go of the socket and of what is in its buffer."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+    def forget_unsettled(self) -> None:
+        """The connection broke: nothing unsent is sent later (subscriptions are repeated), and no answer will come."""
+        self._pending = []
+        self._pending_data_size = 0
+        for answer in [*getattr(self, "_resp_map", {}).values()]:
+            if not answer.done():
+                answer.set_exception(nats.errors.StaleConnectionError())
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """The tasks that work for this client now."""
+        own = [self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task]
+        listening = [subscription._wait_for_msgs_task for subscription in self._subs.values()]  # noqa: SLF001 no other way
+        return {task for task in [*own, *listening] if task is not None}
+
+
+class Connection:
+    """A connection to NATS with JetStream on it."""
+
+    def __init__(self, *, request_timeout_sec: float) -> None:
+        self._client = _Client()
+        self._closing = False
+        self._awaited: set[asyncio.Future[None]] = set()
+        self.request_timeout_sec = request_timeout_sec
+        self.js: JetStreamContext = self._client.jetstream(timeout=request_timeout_sec)
+
+    @property
+    def nc(self) -> Client:
+        """The NATS client."""
+        return self._client
+
+    @property
+    def is_connected(self) -> bool:
+        """Can something be sent now?"""
+        return self._client.is_connected and not self._closing
+
+    @property
+    def is_closed(self) -> bool:
+        """Is it over for good? Then a new connection is needed."""
+        return self._client.is_closed
+
+    @property
+    def max_payload(self) -> int:
+        """How large a message may be, headers included."""
+        return self._client.max_payload
+
+    async def open(self, servers: list[str], *, timeout_sec: float, options: Mapping[str, Any]) -> None:
+        """Connect for the first time; UnavailableError if that does not succeed in time."""
+        shown = ", ".join(_without_secrets(server) for server in servers)
+        try:
+            async with asyncio.timeout(timeout_sec):
+                await self._client.connect(
+                    servers,
+                    disconnected_cb=self._on_disconnected,
+                    reconnected_cb=self._on_reconnected,
+                    closed_cb=self._on_closed,
+                    error_cb=self._on_error,
+                    connect_timeout=min(timeout_sec, ATTEMPT_TIMEOUT_SEC),  # type: ignore[arg-type]  # need not be whole
+                    reconnect_time_wait=RECONNECT_WAIT_SEC,  # type: ignore[arg-type]
+                    max_reconnect_attempts=-1,
+                    ping_interval=PING_INTERVAL_SEC,
+                    max_outstanding_pings=MAX_OUTSTANDING_PINGS,
+                    pending_size=0,
+                    **options,
+                )
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            cause = self._client.last_error or error
+            await self.close()
+            raise UnavailableError(f"cannot connect to NATS at {shown}: {_told(cause)}") from error
+        except ModuleNotFoundError as error:
+            await self.close()
+            raise InvalidInputError(
+                f"NATS credentials need the package '{error.name}', which is not installed: pip install {error.name}"
+            ) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def publish(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> int:
+        """Store a message and return its sequence, or raise what the server or the network said."""
+        answer = await self._client.request(subject, payload, timeout=self.request_timeout_sec, headers=headers)
+        ack = _ACK.decode(answer.data)
+        if ack.error is not None:
+            nats.js.errors.APIError.from_error(ack.error)  # raises
+        return ack.seq
+
+    async def close(self) -> None:
+        """Let go of the connection; never takes long, and no task stays behind."""
+        self._closing = True
+        tasks = self._client.tasks()
+        closing = asyncio.create_task(self._client.close())
+        tasks |= self._client.tasks() | {closing}
+        _, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_SEC)
+        if late:
+            self._client.break_off()
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @contextlib.contextmanager
+    def awaiting(self) -> Iterator[asyncio.Future[None]]:
+        """A future to wait for an answer with; it fails when the connection breaks, since then none will come."""
+        future = asyncio.get_running_loop().create_future()
+        self._awaited.add(future)
+        try:
+            yield future
+        finally:
+            self._awaited.discard(future)
+            if not future.cancel() and not future.cancelled():
+                future.exception()  # seen, even if nobody waits any more
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def _on_disconnected(self) -> None:
+        self._client.forget_unsettled()
+        for future in self._awaited:
+            if not future.done():
+                future.set_exception(nats.errors.StaleConnectionError())
+        if not self._closing:
+            _log.warning("the connection to NATS is gone; trying again", extra={"action": "nats_disconnected"})
+
+    async def _on_reconnected(self) -> None:
+        _log.info("the connection to NATS is back", extra={"action": "nats_reconnected"})
+
+    async def _on_closed(self) -> None:
+        if not self._closing:
+            cause = _told(self._client.last_error)
+            _log.error("NATS ended the connection for good: %s", cause, extra={"action": "nats_closed"})
+
+    async def _on_error(self, error: Exception) -> None:
+        expected = isinstance(error, (OSError, nats.errors.StaleConnectionError)) or not self._client.is_connected
+        level = logging.DEBUG if expected or self._closing else logging.WARNING  # an outage is reported once
+        _log.log(level, "NATS reports: %s", _told(error), extra={"action": "nats_error"})
+
+
+async def connect(  # noqa: PLR0913 what an operator may have to say about a connection
+    url: str,
+    *,
+    name: str,
+    request_timeout_sec: float = 2.0,
+    connect_timeout_sec: float = 3.0,
+    user_credentials: str | None = None,
+    nkeys_seed: str | None = None,
+    token: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    tls_hostname: str | None = None,
+) -> Connection:
+    """Connect to one of the servers in ``url`` (several are separated by commas); UnavailableError if none answers.
+
+    ``user_credentials`` and ``nkeys_seed`` are paths of files. While the servers stay away, it is tried again until
+    ``connect_timeout_sec`` is over; once connected, for ever.
+    """
+    files = {
+        "user_credentials": user_credentials,
+        "nkeys_seed": nkeys_seed,
+        "tls_ca": tls_ca,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+    }
+    for field, file in files.items():
+        if file is not None and not os.access(file, os.R_OK):
+            raise InvalidInputError(f"{field} cannot be used: there is no file '{file}' that can be read")
+    options = {
+        "name": name,
+        "user_credentials": user_credentials,
+        "nkeys_seed": nkeys_seed,
+        "token": token,
+        "user": user,
+        "password": password,
+        "tls": _tls(tls_ca, tls_cert, tls_key),
+        "tls_hostname": tls_hostname,
+    }
+    connection = Connection(request_timeout_sec=request_timeout_sec)
+    await connection.open(_servers(url), timeout_sec=connect_timeout_sec, options=options)
+    return connection
+
+
+def message_size(payload: bytes, headers: Mapping[str, str] | None = None) -> int:
+    """How large a message is for the server, which closes the connection if it exceeds ``max_payload``."""
+    if not headers:
+        return len(payload)
+    lines = sum(len(name.encode()) + len(value.encode()) + len(": \r\n") for name, value in headers.items())
+    return len(b"NATS/1.0\r\n\r\n") + lines + len(payload)
+
+
+def _servers(url: str) -> list[str]:
+    servers = [part.strip() for part in url.split(",") if part.strip()]
+    if not servers:
+        raise InvalidInputError("the NATS url is empty: give one like nats://127.0.0.1:4222")
+    for server in servers:
+        parts = urlsplit(server if "://" in server else f"nats://{server}")
+        try:
+            usable = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or parts.scheme not in {"nats", "tls"}:
+            raise InvalidInputError(
+                f"the NATS url {_without_secrets(server)!r:.120} cannot be used: give one like nats://127.0.0.1:4222"
+            )
+    return servers
+
+
+def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if ca is None and cert is None:
+        return None
+    context = ssl.create_default_context(cafile=ca)
+    if cert is not None:
+        context.load_cert_chain(cert, key)
+    return context
+
+
+def _without_secrets(url: str) -> str:
+    """The url without the user and password it may carry."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def _told(error: BaseException | None) -> str:
+    """The error in words; some have none of their own."""
+    if isinstance(error, _NOBODY_THERE) and getattr(error, "code", None) is None:
+        return "nobody serves this; JetStream is off, or still starting, or the stream is missing"
+    return str(error) or type(error).__name__

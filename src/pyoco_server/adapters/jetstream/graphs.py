@@ -1,0 +1,61 @@
+"""Registered graphs in a KV bucket."""
+
+from typing import Final
+
+from nats.js.errors import APIError
+
+from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
+from pyoco_server.adapters.jetstream.event_log import AFTER, CONFLICTS
+from pyoco_server.adapters.jetstream.names import Names, bucket_key, kv_stream, kv_subject
+from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
+from pyoco_server.app.ports import TooLargeError
+
+_DELETED: Final = "KV-Operation"
+
+
+class JetStreamGraphRegistry:
+    """Graphs by id; one that is registered does not change."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._bucket = names.graphs_bucket
+        self._reader = StreamReader(connection, kv_stream(self._bucket), leader=names.replicas > 1)
+
+    async def put(self, graph_id: str, encoded: bytes) -> bool:
+        """Register a graph; False if another one has the id already."""
+        subject = self._subject(graph_id)
+        while True:
+            found = await self._reader.last(subject)
+            if found is not None and not _is_deleted(found):
+                return found.data == encoded
+            headers = {AFTER: str(found.sequence if found else 0)}
+            self._check_size(graph_id, encoded, headers)
+            try:
+                with translated():
+                    await self._connection.publish(subject, encoded, headers)
+            except APIError as error:
+                if error.err_code in CONFLICTS:
+                    continue
+                raise
+            return True
+
+    async def get(self, graph_id: str) -> bytes | None:
+        """The graph registered under the id."""
+        found = await self._reader.last(self._subject(graph_id))
+        return None if found is None or _is_deleted(found) else found.data
+
+    def _subject(self, graph_id: str) -> str:
+        return kv_subject(self._bucket, bucket_key(graph_id, field="graphId"))
+
+    def _check_size(self, graph_id: str, encoded: bytes, headers: dict[str, str]) -> None:
+        size, most = message_size(encoded, headers), self._connection.max_payload
+        if size > most:
+            raise TooLargeError(
+                f"the graph '{graph_id}' has {size} bytes, the server takes {most}: "
+                "split it, or raise max_payload in the server's configuration"
+            )
+
+
+def _is_deleted(message: StoredMessage) -> bool:
+    """An operator may have removed it with the usual tools, which leave a mark."""
+    return _DELETED in message.headers

@@ -1,0 +1,91 @@
+"""A key of a KV bucket, read and written by compare-and-set."""
+
+from typing import Final, NamedTuple
+
+from nats.js.api import Header
+from nats.js.errors import APIError
+
+from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
+from pyoco_server.adapters.jetstream.names import kv_stream, kv_subject
+from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
+from pyoco_server.app.ports import TooLargeError
+
+_SUBJECT: Final = "Nats-Subject"
+_OPERATION: Final = "KV-Operation"
+_REMOVED: Final = {"DEL", "PURGE"}
+_LIMIT_MARKER: Final = "Nats-Marker-Reason"
+_WRONG_LAST_SEQUENCE: Final = (10071, 10164)
+_MESSAGE_TOO_LARGE: Final = 10054
+
+
+class Entry(NamedTuple):
+    """What a key holds; ``data`` is None if it was deleted, which has a revision too."""
+
+    data: bytes | None
+    revision: int
+
+
+NOTHING: Final = Entry(None, 0)
+
+
+class ChangedError(Exception):
+    """The key is no longer at the revision it was to be changed from; nothing was written."""
+
+
+class Bucket:
+    """A KV bucket. Keys are tokens the caller has checked."""
+
+    def __init__(self, connection: Connection, bucket: str) -> None:
+        self._bucket = bucket
+        self._connection = connection
+        self._reader = StreamReader(connection, kv_stream(bucket))
+        self._leader = StreamReader(connection, kv_stream(bucket), leader=True)
+
+    async def look(self, key: str, *, newest: bool = False) -> Entry:
+        """What the key holds. With several replicas it may be a little old, unless the ``newest`` is asked for."""
+        reader = self._leader if newest else self._reader
+        found = await reader.last(kv_subject(self._bucket, key))
+        return NOTHING if found is None else entry_of(found)
+
+    async def all(self) -> dict[str, bytes]:
+        """What all keys hold, in the order of the keys."""
+        subject, start, found = kv_subject(self._bucket, ">"), 1, dict[str, bytes | None]()
+        while True:
+            page = await self._reader.page(subject, start=start)
+            for message in page.messages:
+                found[message.headers[_SUBJECT].removeprefix(kv_subject(self._bucket, ""))] = entry_of(message).data
+            if not page.messages or page.left == 0:
+                return {key: data for key, data in sorted(found.items()) if data is not None}
+            start = page.messages[-1].sequence + 1
+
+    async def put(self, key: str, data: bytes, *, after: int) -> int:
+        """Write the key if it is still at that revision (0: never written), and return the new one; else ChangedError.
+
+        TooLargeError if it is more than the bucket takes; UnavailableError: nobody knows.
+        """
+        headers = {Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(after)}
+        size, limit = message_size(data, headers), self._connection.max_payload
+        if size > limit:
+            raise TooLargeError(f"'{key}' would take {size} bytes; the server takes at most {limit}")
+        with translated():
+            try:
+                stored = await self._connection.js.publish(kv_subject(self._bucket, key), data, headers=headers)
+            except APIError as error:
+                if error.err_code in _WRONG_LAST_SEQUENCE:
+                    raise ChangedError from error
+                if error.err_code == _MESSAGE_TOO_LARGE:
+                    raise TooLargeError(f"'{key}' is larger than the bucket {self._bucket} takes") from error
+                raise
+        return stored.seq
+
+    async def purge(self, key: str) -> None:
+        """Remove all the key ever held; a marker stays, so that those who watch see it."""
+        headers = {_OPERATION: "PURGE", Header.ROLLUP.value: "sub"}
+        with translated():
+            await self._connection.js.publish(kv_subject(self._bucket, key), b"", headers=headers)
+
+
+def entry_of(message: StoredMessage) -> Entry:
+    """Markers are not values: of a key that was removed, by hand or by a limit of the bucket."""
+    removed = message.headers.get(_OPERATION) in _REMOVED or _LIMIT_MARKER in message.headers
+    return Entry(None if removed else message.data, message.sequence)

@@ -1,0 +1,194 @@
+"""Streams and buckets: what is missing is created, what exists is left as it is."""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from nats.js import JetStreamContext
+from nats.js.api import DiscardPolicy, PersistMode, RePublish, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError, NotFoundError
+
+from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject, object_stream
+from pyoco_server.errors import PyocoServerError
+
+_log = logging.getLogger(__name__)
+
+OLDEST_SERVER: Final = (2, 11)
+"""The first release that answers a request for many messages at once."""
+
+_PATIENCE_SEC: Final = 10.0
+_DUPLICATE_WINDOW_SEC: Final = 120.0
+_EVENTS_DUPLICATE_WINDOW_SEC: Final = 10.0
+_NAME_IN_USE: Final = 10058
+_SUBJECTS_OVERLAP: Final = 10065
+
+
+class ResourceMismatchError(PyocoServerError):
+    """Something on the server cannot serve as it is; nothing about it was changed."""
+
+    def __init__(self, resource: str, problem: str) -> None:
+        super().__init__(f"'{resource}' cannot be used: {problem}")
+        self.resource = resource
+
+
+async def provision(connection: Connection, names: Names) -> None:
+    """Create what is missing. Any number of processes may do this at once."""
+    version = connection.nc.connected_server_version
+    if (version.major, version.minor) < OLDEST_SERVER:
+        needed = ".".join(map(str, OLDEST_SERVER))
+        raise ResourceMismatchError("nats-server", f"it is {version}, at least {needed} is needed")
+    js = connection.nc.jetstream(timeout=max(_PATIENCE_SEC, connection.request_timeout_sec))
+    for wanted in _wanted(names):
+        with translated():
+            found = await _existing_or_new(js, wanted)
+        _check(found, wanted)
+
+
+async def _existing_or_new(js: JetStreamContext, wanted: StreamConfig) -> StreamConfig:
+    """Look first: those who may use a stream are not always those who may create one."""
+    name = str(wanted.name)
+    try:
+        return (await js.stream_info(name)).config
+    except NotFoundError:
+        pass
+    try:
+        return (await js.add_stream(wanted)).config
+    except APIError as error:
+        if error.err_code == _NAME_IN_USE:  # somebody was quicker, with settings of their own
+            return (await js.stream_info(name)).config
+        if error.err_code == _SUBJECTS_OVERLAP:
+            subjects = ", ".join(wanted.subjects or ())
+            raise ResourceMismatchError(name, f"another stream has its subjects ({subjects}) already") from error
+        raise
+
+
+def _check(found: StreamConfig, wanted: StreamConfig) -> None:
+    """Settings are the operator's business; only what could not work at all is refused."""
+    name, subjects = str(wanted.name), found.subjects or []
+    for subject in wanted.subjects or ():
+        if not any(_covers(pattern, subject) for pattern in subjects):
+            there = ", ".join(subjects) or "none"
+            raise ResourceMismatchError(
+                name, f"it exists with the subjects {there}, but {subject} is needed; rename one or change its subjects"
+            )
+    if wanted.allow_direct and not found.allow_direct:
+        _log.warning(
+            "the stream '%s' exists without direct access, so reading it is slow; set allow_direct on it",
+            name,
+            extra={"action": "stream_without_direct_access", "resource": name},
+        )
+
+
+def _covers(pattern: str, subject: str) -> bool:
+    """Does all that matches ``subject`` match ``pattern`` too?"""
+    general, special = pattern.split("."), subject.split(".")
+    for place, part in enumerate(general):
+        if part == ">":
+            return len(special) > place
+        if place >= len(special) or special[place] == ">" or part not in {"*", special[place]}:
+            return False
+    return len(general) == len(special)
+
+
+def _wanted(names: Names) -> Iterator[StreamConfig]:
+    # What is full refuses: the log and the queue never drop the old in silence.
+    yield _stream(
+        names,
+        name=names.events_stream,
+        subjects=[f"{names.events_prefix}.>"],
+        discard=DiscardPolicy.NEW,
+        allow_direct=True,
+        duplicate_window=_EVENTS_DUPLICATE_WINDOW_SEC,
+        republish=RePublish(src=f"{names.events_prefix}.>", dest=f"{names.live_prefix}.>", headers_only=True),
+    )
+    yield _stream(
+        names,
+        name=names.work_stream,
+        subjects=[f"{names.work_prefix}.>"],
+        retention=RetentionPolicy.WORK_QUEUE,
+        discard=DiscardPolicy.NEW,
+        duplicate_window=_DUPLICATE_WINDOW_SEC,
+        persist_mode=_persist_derived(names),
+    )
+    yield _stream(
+        names,
+        name=names.dlq_stream,
+        subjects=[f"{names.dlq_prefix}.>"],
+        max_age=names.dlq_max_age_sec,
+        max_msgs=names.dlq_max_msgs,
+        max_bytes=names.dlq_max_bytes,
+        allow_direct=True,
+        duplicate_window=_DUPLICATE_WINDOW_SEC,
+        persist_mode=_persist_derived(names),
+    )
+    yield _bucket(
+        names,
+        names.runs_bucket,
+        persist_mode=_persist_derived(names),
+        republish=RePublish(
+            src=kv_subject(names.runs_bucket, ">"), dest=f"{names.live_snapshots_prefix}.>", headers_only=True
+        ),
+    )
+    yield _bucket(names, names.workers_bucket, persist_mode=_persist_derived(names))
+    yield _bucket(names, names.auth_bucket)
+    yield _bucket(names, names.wheel_history_bucket, ttl_sec=names.wheel_history_ttl_sec)
+    yield _bucket(names, names.graphs_bucket)
+    yield _object_store(names, names.wheels_bucket)
+    yield _object_store(names, names.outputs_bucket)
+
+
+def _persist_derived(names: Names) -> PersistMode | None:
+    """The server offers this for streams of one replica only."""
+    return PersistMode.ASYNC if names.fast_derived and names.replicas == 1 else None
+
+
+def _stream(names: Names, **settings: object) -> StreamConfig:
+    defaults = {
+        "retention": RetentionPolicy.LIMITS,
+        "storage": StorageType.FILE,
+        "num_replicas": names.replicas,
+        "max_consumers": -1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+    }
+    return StreamConfig(**{**defaults, **settings})  # type: ignore[arg-type]  # its fields, by name
+
+
+def _bucket(
+    names: Names,
+    bucket: str,
+    *,
+    ttl_sec: float | None = None,
+    persist_mode: PersistMode | None = None,
+    republish: RePublish | None = None,
+) -> StreamConfig:
+    """A KV bucket as every NATS client lays it out, with one value a key."""
+    return _stream(
+        names,
+        name=kv_stream(bucket),
+        subjects=[f"$KV.{bucket}.>"],
+        max_msgs_per_subject=1,
+        max_age=ttl_sec,
+        duplicate_window=min(_DUPLICATE_WINDOW_SEC, ttl_sec or _DUPLICATE_WINDOW_SEC),
+        discard=DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        allow_msg_ttl=True,
+        allow_direct=True,
+        deny_delete=True,
+        persist_mode=persist_mode,
+        republish=republish,
+    )
+
+
+def _object_store(names: Names, bucket: str) -> StreamConfig:
+    """An object store as every NATS client lays it out: chunks and metadata."""
+    return _stream(
+        names,
+        name=object_stream(bucket),
+        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+        duplicate_window=_DUPLICATE_WINDOW_SEC,
+        discard=DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+    )

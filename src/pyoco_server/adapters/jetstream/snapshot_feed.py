@@ -1,0 +1,81 @@
+"""The changes of snapshots, read off the stream behind their bucket by sequence.
+
+Nothing has to be told for a change to be seen: whoever reads behind the last sequence he knows gets all there is. That
+something changed is announced on a live subject, which only saves waiting; what is missed there is read later.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from nats.aio.msg import Msg
+from nats.js.errors import NotFoundError
+
+from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.kv import entry_of
+from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
+from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
+
+_UNREAD_ANNOUNCEMENTS: Final = 65_536
+
+
+class JetStreamSnapshotFeed:
+    """Changes in the bucket of the runs. A bucket that announces nothing is read when waiting times out."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._stream = kv_stream(names.runs_bucket)
+        self._keys = kv_subject(names.runs_bucket, "")
+        self._live = f"{names.live_snapshots_prefix}.>"
+        self._reader = StreamReader(connection, self._stream)
+        self._changed = asyncio.Event()
+        self._is_listening = False
+
+    async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
+        """Changes behind ``after``, oldest first, and up to where they have been read."""
+        await self._listen()
+        changes = await self._behind(after, limit)
+        if not changes and after > 0 and (await self.state()).last < after:
+            after, changes = 0, await self._behind(0, limit)
+        return changes, changes[-1].sequence if changes else after
+
+    async def state(self) -> FeedState:
+        """What there is to read. The stream's birthday tells it from one that was deleted."""
+        with translated():
+            try:
+                info = await self._connection.js.stream_info(self._stream)
+            except NotFoundError as error:
+                raise UnavailableError(f"there is no stream {self._stream}") from error
+        return FeedState(f"{self._stream} of {info.created}", info.state.first_seq, info.state.last_seq)
+
+    async def wait(self, timeout_sec: float) -> None:
+        """Return when something was announced, or when the time is up."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_sec)
+        self._changed.clear()
+
+    async def _behind(self, after: int, limit: int) -> list[SnapshotChange]:
+        changes: list[SnapshotChange] = []
+        while len(changes) < limit:
+            page = await self._reader.page(f"{self._keys}>", start=after + 1, most=limit - len(changes))
+            for message in page.messages:
+                run_id, data = message.subject.removeprefix(self._keys), entry_of(message).data
+                changes.append(SnapshotChange(run_id, data, message.sequence))
+            if not page.messages or page.left == 0:
+                break
+            after = page.messages[-1].sequence
+        return changes
+
+    async def _listen(self) -> None:
+        """Begin to listen before the first read: what is written from then on is announced."""
+        if self._is_listening:
+            return
+
+        async def told(_message: Msg) -> None:
+            self._changed.set()
+
+        with translated():
+            await self._connection.nc.subscribe(self._live, cb=told, pending_msgs_limit=_UNREAD_ANNOUNCEMENTS)
+        self._is_listening = True

@@ -1,0 +1,66 @@
+"""Snapshots in a KV bucket: a newer position of the log is never overwritten by an older one."""
+
+from typing import Final
+
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError, Entry
+from pyoco_server.adapters.jetstream.names import Names, subject_token
+from pyoco_server.app.ports import StoredSnapshot, UnavailableError, position_of
+
+_MOST_TRIES: Final = 50
+
+
+class JetStreamSnapshots:
+    """The newest snapshot of each run, under its id."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._bucket = Bucket(connection, names.runs_bucket)
+
+    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+        """Store a snapshot unless one of a newer position is there.
+
+        Whoever gives a revision vouches that what is stored under it is not newer: it is not looked at again.
+        """
+        key = subject_token(run_id, field="run_id")
+        for tries in range(_MOST_TRIES):
+            if revision is None:
+                stored = await self._bucket.look(key, newest=tries > 0)
+                if _is_newer(stored, position):
+                    return None
+                revision = stored.revision
+            try:
+                return await self._bucket.put(key, body, after=revision)
+            except ChangedError:
+                revision = None
+            except UnavailableError as error:
+                return await self._find_out(key, body, position, error)
+        raise UnavailableError(f"the snapshot of '{run_id}' changed {_MOST_TRIES} times while it was to be written")
+
+    async def read(self, run_id: str) -> StoredSnapshot | None:
+        """The newest snapshot."""
+        stored = await self._bucket.look(subject_token(run_id, field="run_id"))
+        if stored.data is None:
+            return None
+        return StoredSnapshot(run_id, stored.data, position_of(stored.data), stored.revision)
+
+    async def delete(self, run_id: str) -> None:
+        """Remove a run's snapshot."""
+        key = subject_token(run_id, field="run_id")
+        if (await self._bucket.look(key, newest=True)).data is not None:
+            await self._bucket.purge(key)
+
+    async def _find_out(self, key: str, body: bytes, position: int, cause: UnavailableError) -> int | None:
+        """Nobody said whether a snapshot was stored: look, and be content if it was, or if a newer one is there."""
+        try:
+            stored = await self._bucket.look(key, newest=True)
+        except UnavailableError:
+            raise cause from None
+        if stored.data == body:
+            return stored.revision
+        if _is_newer(stored, position):
+            return None
+        raise cause
+
+
+def _is_newer(stored: Entry, position: int) -> bool:
+    return stored.data is not None and position_of(stored.data) > position

@@ -1,0 +1,210 @@
+"""Reading what a stream holds on one subject, without a consumer: the server's direct get, one message or many.
+
+A page is one request and many answers, which come in order on an inbox of our own. Each answer names the one before it,
+so that a page is taken whole or not at all. A stream somebody else made may not offer direct gets; it is then asked for
+one message after the other.
+"""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+
+from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.app.ports import UnavailableError
+
+PAGE_MESSAGES: Final = 500
+PAGE_BYTES: Final = 4 * 1024 * 1024
+
+_END_OF_PAGE: Final = "204"
+_NOT_FOUND: Final = "404"
+_NOBODY_THERE: Final = "503"
+_NO_SUCH_MESSAGE: Final = 10037
+_ONE_BY_ONE: Final = 100
+
+
+class StoredMessage(NamedTuple):
+    """A message as the stream holds it."""
+
+    sequence: int
+    headers: Mapping[str, str]
+    data: bytes
+    subject: str
+
+
+class Page(NamedTuple):
+    """Messages of one subject in their order, and how many there are behind them (at least; 0: none)."""
+
+    messages: list[StoredMessage]
+    left: int
+
+
+class StreamReader:
+    """Reads one stream. With ``leader``, single messages come from the one server that knows the newest.
+
+    With one replica every answer is the newest there is. With several, any of them may answer a direct get, and may
+    lag behind what was acknowledged; pages are then only good up to a sequence the caller has learnt from the leader.
+    """
+
+    def __init__(self, connection: Connection, stream: str, *, leader: bool = False) -> None:
+        self._connection = connection
+        self._direct = f"$JS.API.DIRECT.GET.{stream}"
+        self._leader = f"$JS.API.STREAM.MSG.GET.{stream}"
+        self._only_leader = leader
+        self._inbox: str | None = None
+        self._pages: dict[str, _Collector] = {}
+        self._asked = 0
+
+    async def last(self, subject: str) -> StoredMessage | None:
+        """The newest message of the subject."""
+        with translated():
+            return await self._one({"last_by_subj": subject})
+
+    async def first(self, subject: str, *, start: int) -> StoredMessage | None:
+        """The first message of the subject at or behind a sequence."""
+        with translated():
+            return await self._one({"seq": max(start, 1), "next_by_subj": subject})
+
+    async def page(self, subject: str, *, start: int, most: int = PAGE_MESSAGES, most_bytes: int = PAGE_BYTES) -> Page:
+        """The messages of the subject from a sequence on, as many as fit; at least one if there is one."""
+        request = {"seq": max(start, 1), "next_by_subj": subject, "batch": most, "max_bytes": most_bytes}
+        with translated():
+            try:
+                async with self._collector() as (inbox, collector):
+                    await self._connection.nc.publish(self._direct, msgspec.json.encode(request), reply=inbox)
+                    return await collector.page(self._connection.request_timeout_sec)
+            except nats.errors.NoRespondersError:
+                return await self._page_one_by_one(subject, start=start, most=min(most, _ONE_BY_ONE))
+
+    async def _one(self, request: dict[str, object]) -> StoredMessage | None:
+        body, timeout = msgspec.json.encode(request), self._connection.request_timeout_sec
+        if not self._only_leader:
+            with contextlib.suppress(nats.errors.NoRespondersError):
+                answer = await self._connection.nc.request(self._direct, body, timeout=timeout)
+                return None if _status(answer) == _NOT_FOUND else _stored(answer)
+        return _from_leader((await self._connection.nc.request(self._leader, body, timeout=timeout)).data)
+
+    async def _page_one_by_one(self, subject: str, *, start: int, most: int) -> Page:
+        messages: list[StoredMessage] = []
+        while len(messages) < most:
+            found = await self.first(subject, start=start)
+            if found is None:
+                return Page(messages, 0)
+            messages.append(found)
+            start = found.sequence + 1
+        return Page(messages, 1)
+
+    @contextlib.asynccontextmanager
+    async def _collector(self) -> AsyncIterator[tuple[str, "_Collector"]]:
+        if self._inbox is None:
+            self._inbox = self._connection.nc.new_inbox()
+            # No limits: what can come was asked for, page by page.
+            await self._connection.nc.subscribe(
+                f"{self._inbox}.*", cb=self._take, pending_msgs_limit=0, pending_bytes_limit=0
+            )
+        self._asked += 1
+        token = str(self._asked)
+        with self._connection.awaiting() as done:
+            collector = self._pages[token] = _Collector(done)
+            try:
+                yield f"{self._inbox}.{token}", collector
+            finally:
+                del self._pages[token]
+
+    async def _take(self, message: Msg) -> None:
+        collector = self._pages.get(message.subject.rpartition(".")[2])
+        if collector is not None:
+            collector.take(message)
+
+
+class _Collector:
+    """The answers to one request, as they come in."""
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self._done = done
+        self._messages: list[StoredMessage] = []
+        self._left = 0
+
+    def take(self, message: Msg) -> None:
+        if self._done.done():
+            return
+        try:
+            self._add(message)
+        except (UnavailableError, nats.errors.Error) as error:
+            self._done.set_exception(error)
+
+    def _add(self, message: Msg) -> None:
+        status = _status(message)
+        if status == _NOT_FOUND:
+            self._done.set_result(None)
+            return
+        if status == _NOBODY_THERE:
+            raise nats.errors.NoRespondersError
+        headers = message.headers or {}
+        before = self._messages[-1].sequence if self._messages else 0
+        if status == _END_OF_PAGE:
+            self._left = int(headers.get("Nats-Num-Pending", "0"))
+        else:
+            self._messages.append(_stored(message))
+        if int(headers.get("Nats-Last-Sequence", "0")) != before:
+            raise UnavailableError("NATS did not answer: a part of the answer is missing")
+        if status == _END_OF_PAGE:
+            self._done.set_result(None)
+
+    async def page(self, silence_sec: float) -> Page:
+        """All of it; TimeoutError when nothing came for so long."""
+        while not self._done.done():
+            known = len(self._messages)
+            await asyncio.wait([self._done], timeout=silence_sec)
+            if not self._done.done() and len(self._messages) == known:
+                raise TimeoutError(f"no answer for {silence_sec} s")
+        self._done.result()
+        return Page(self._messages, self._left)
+
+
+class _LeaderMessage(msgspec.Struct):
+    seq: int
+    subject: str
+    hdrs: str = ""
+    data: str = ""
+
+
+class _LeaderError(msgspec.Struct):
+    code: int
+    err_code: int = 0
+    description: str = ""
+
+
+class _LeaderAnswer(msgspec.Struct):
+    message: _LeaderMessage | None = None
+    error: _LeaderError | None = None
+
+
+def _from_leader(answer: bytes) -> StoredMessage | None:
+    decoded = msgspec.json.decode(answer, type=_LeaderAnswer)
+    if decoded.message is None:
+        if decoded.error is not None and decoded.error.err_code == _NO_SUCH_MESSAGE:
+            return None
+        told = decoded.error.description if decoded.error is not None else "nothing"
+        raise UnavailableError(f"NATS did not answer: it said {told!r:.80}")
+    lines = base64.b64decode(decoded.message.hdrs).decode().split("\r\n")[1:]
+    headers = dict(line.split(": ", 1) for line in lines if line)
+    return StoredMessage(decoded.message.seq, headers, base64.b64decode(decoded.message.data), decoded.message.subject)
+
+
+def _status(message: Msg) -> str | None:
+    return message.headers.get("Status") if message.headers else None
+
+
+def _stored(message: Msg) -> StoredMessage:
+    headers = message.headers or {}
+    sequence = headers.get("Nats-Sequence")
+    if sequence is None:
+        told = f"{headers.get('Status', '')} {headers.get('Description', '')}"
+        raise UnavailableError(f"NATS did not answer: it said {told!r:.80}")
+    return StoredMessage(int(sequence), headers, message.data, headers["Nats-Subject"])

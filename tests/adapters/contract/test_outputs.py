@@ -1,0 +1,110 @@
+"""What every store of outputs promises."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
+from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.app.ports import OutputStore
+from pyoco_server.errors import InvalidInputError
+from tests.adapters.conftest import Backend
+
+R = TypeVar("R")
+Open = Callable[[], Awaitable[OutputStore]]
+MIB = 1024 * 1024
+
+
+def run(backend: Backend, body: Callable[[Open], Awaitable[R]]) -> R:
+    in_memory: Callable[[], OutputStore] = MemoryOutputStore
+    on_jetstream: Callable[[Connection, Names], OutputStore] = JetStreamOutputStore
+    return backend.run(in_memory, on_jetstream, body)
+
+
+@pytest.mark.parametrize("size", [0, 1, 256 * 1024, 256 * 1024 + 1, 5 * MIB, 30 * MIB])
+def test_what_is_put_is_got_by_anybody(backend: Backend, size: int) -> None:
+    data = random.Random(size).randbytes(size)
+
+    async def body(open_store: Open) -> None:
+        await (await open_store()).put("run/node/1", data)
+        assert await (await open_store()).get("run/node/1") == data
+
+    run(backend, body)
+
+
+def test_what_was_never_put_is_not_there(backend: Backend) -> None:
+    async def body(open_store: Open) -> None:
+        assert await (await open_store()).get("nothing") is None
+
+    run(backend, body)
+
+
+def test_what_was_deleted_is_not_there_and_its_name_is_free(backend: Backend) -> None:
+    async def body(open_store: Open) -> None:
+        store = await open_store()
+        await store.put("a", b"one")
+        await store.put("b", b"two")
+        await store.delete("a")
+        await store.delete("a")
+        await store.delete("never")
+        assert await store.get("a") is None
+        assert await store.get("b") == b"two"
+        await store.put("a", b"three")
+        assert await store.get("a") == b"three"
+
+    run(backend, body)
+
+
+def test_a_name_is_written_once(backend: Backend) -> None:
+    async def body(open_store: Open) -> None:
+        store = await open_store()
+        await store.put("a", b"one")
+        await store.put("a", b"one")
+        with pytest.raises(InvalidInputError, match="'a' cannot be used: something else is kept"):
+            await store.put("a", b"two")
+        assert await store.get("a") == b"one"
+
+    run(backend, body)
+
+
+def test_of_many_who_put_at_once_one_wins(backend: Backend) -> None:
+    async def body(open_store: Open) -> None:
+        stores = [await open_store() for _ in range(4)]
+        values = [bytes([65 + n]) * 300_000 for n in range(8)]
+        tries = [stores[n % 4].put("a", value) for n, value in enumerate(values)]
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+        winners = [n for n, outcome in enumerate(outcomes) if outcome is None]
+        assert len(winners) == 1
+        assert all(isinstance(o, InvalidInputError) for n, o in enumerate(outcomes) if n != winners[0])
+        assert await stores[0].get("a") == values[winners[0]]
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("name", ["a.b", "*", ">", "a b", "../../x", "実行/🏃", "\r\n", "x" * 1024, "$O.a"])
+def test_any_text_is_a_name(backend: Backend, name: str) -> None:
+    async def body(open_store: Open) -> None:
+        store = await open_store()
+        await store.put(name, b"its own")
+        await store.put("other", b"other")
+        assert await store.get(name) == b"its own"
+        await store.delete(name)
+        assert await store.get("other") == b"other"
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1025, "あ" * 342, "\ud800"])
+def test_what_cannot_be_a_name_is_refused(backend: Backend, name: str) -> None:
+    async def body(open_store: Open) -> None:
+        store = await open_store()
+        for attempt in (store.put(name, b"x"), store.get(name), store.delete(name)):
+            with pytest.raises(InvalidInputError, match="cannot be used"):
+                await attempt
+
+    run(backend, body)

@@ -1,0 +1,196 @@
+"""What every store of snapshots does: the newest position wins, whoever writes in whatever order."""
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.memory.snapshots import MemorySnapshots
+from pyoco_server.app.ports import Snapshots, StoredSnapshot, TooLargeError
+from tests.adapters.conftest import Backend
+
+R = TypeVar("R")
+
+
+def attempt(backend: Backend, body: Callable[[Snapshots, Snapshots], Awaitable[R]]) -> R:
+    """Try something with two writers that know nothing of each other."""
+
+    def in_memory() -> Snapshots:
+        return MemorySnapshots()
+
+    def on_jetstream(connection: Connection, names: Names) -> Snapshots:
+        return JetStreamSnapshots(connection, names)
+
+    async def with_two(open_snapshots: Callable[[], Awaitable[Snapshots]]) -> R:
+        return await body(await open_snapshots(), await open_snapshots())
+
+    return backend.run(in_memory, on_jetstream, with_two)
+
+
+def at(position: int, **fields: object) -> bytes:
+    return json.dumps({"run_id": "r", "log_position": position, **fields}).encode()
+
+
+async def read(snapshots: Snapshots, run_id: str = "r") -> StoredSnapshot:
+    stored = await snapshots.read(run_id)
+    assert stored is not None, "there is no snapshot"
+    return stored
+
+
+def test_what_is_written_can_be_read_as_it_was(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        assert await one.read("r") is None
+        text = b'{ "status":"RUNNING",  "log_position": 7, "name": "\xc3\xa4" }'
+        revision = await one.write("r", text, position=7)
+        assert await other.read("r") == StoredSnapshot("r", text, 7, revision or 0)
+        assert await other.read("s") is None
+
+    attempt(backend, body)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [b'{"status":"PENDING"}', b"no json", b"[]", b'{"log_position":"7"}', b'{"log_position":null}', b"\xff", b""],
+)
+def test_a_snapshot_without_a_position_is_older_than_all(backend: Backend, foreign: bytes) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        await one.write("r", foreign, position=0)
+        assert ((await read(other)).body, (await read(other)).position) == (foreign, 0)
+        assert await other.write("r", at(1), position=1)
+        assert (await read(one)).position == 1
+
+    attempt(backend, body)
+
+
+def test_an_older_one_is_refused_and_a_newer_one_taken(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        first = await one.write("r", at(5), position=5)
+        assert await other.write("r", at(4), position=4) is None
+        assert (await read(one)).position == 5
+        second = await other.write("r", at(6), position=6)
+        assert first is not None
+        assert second is not None
+        assert second > first
+        assert await read(one) == StoredSnapshot("r", at(6), 6, second)
+
+    attempt(backend, body)
+
+
+def test_of_the_same_position_the_later_one_stays(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        await one.write("r", at(5, heartbeat_at=1), position=5)
+        revision = await other.write("r", at(5, heartbeat_at=2), position=5)
+        assert await read(one) == StoredSnapshot("r", at(5, heartbeat_at=2), 5, revision or 0)
+
+    attempt(backend, body)
+
+
+def test_a_writer_that_knows_the_revision_goes_on_from_it(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        revision = await one.write("r", at(1), position=1, revision=0)
+        for position in range(2, 6):
+            before, revision = revision, await one.write("r", at(position), position=position, revision=revision)
+            assert revision is not None
+            assert before is not None
+            assert revision > before
+        assert await read(other) == StoredSnapshot("r", at(5), 5, revision or 0)
+
+    attempt(backend, body)
+
+
+@pytest.mark.parametrize("believed", [0, 1, 10_000])
+def test_a_writer_that_is_wrong_about_the_revision_still_does_the_right_thing(backend: Backend, believed: int) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        await other.write("another", at(1), position=1)
+        await one.write("r", at(5), position=5)
+        assert await other.write("r", at(4), position=4, revision=believed) is None
+        assert (await read(one)).position == 5
+        assert await other.write("r", at(6), position=6, revision=believed) is not None
+        assert (await read(one)).position == 6
+
+    attempt(backend, body)
+
+
+def test_believing_in_a_snapshot_that_is_not_there(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        assert await one.write("r", at(3), position=3, revision=77) is not None
+        assert (await read(other)).position == 3
+
+    attempt(backend, body)
+
+
+def test_runs_do_not_mix(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        await one.write("r", at(9), position=9)
+        assert await one.write("s", at(1), position=1) is not None
+        await one.delete("r")
+        assert (await read(other, "s")).position == 1
+
+    attempt(backend, body)
+
+
+def test_what_is_deleted_is_gone_and_can_be_written_anew(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        revision = await one.write("r", at(5), position=5)
+        await other.delete("r")
+        assert await one.read("r") is None
+        await other.delete("r")
+        again = await one.write("r", at(2), position=2, revision=0)
+        assert await read(other) == StoredSnapshot("r", at(2), 2, again or 0)
+        await other.delete("r")
+        assert await one.write("r", at(3), position=3, revision=revision) is not None
+        await one.delete("r")
+        assert await one.write("r", at(1), position=1) is not None
+
+    attempt(backend, body)
+
+
+def test_deleting_what_never_was_does_nothing(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        await one.delete("r")
+        assert await other.read("r") is None
+        assert await one.write("r", at(1), position=1, revision=0) is not None
+
+    attempt(backend, body)
+
+
+def test_of_many_writers_the_newest_position_remains(backend: Backend) -> None:
+    positions = list(range(1, 31))
+    random.Random(3).shuffle(positions)
+
+    async def body(one: Snapshots, other: Snapshots) -> tuple[StoredSnapshot, list[int | None]]:
+        revisions = await asyncio.gather(
+            *[
+                (one, other)[position % 2].write(
+                    "r", at(position), position=position, revision=[None, 0][position % 3 == 0]
+                )
+                for position in positions
+            ]
+        )
+        return await read(one), revisions
+
+    stored, revisions = attempt(backend, body)
+    assert (stored.position, stored.body) == (30, at(30))
+    assert revisions[positions.index(30)] == stored.revision
+    written = [revision for revision in revisions if revision is not None]
+    assert max(written) == stored.revision
+    assert len(set(written)) == len(written)
+
+
+def test_a_snapshot_that_is_too_large_is_refused_and_changes_nothing(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        await one.write("r", at(1), position=1)
+        for size in (1_048_577, 5_000_000):
+            with pytest.raises(TooLargeError):
+                await one.write("r", at(2, filler="x" * size), position=2)
+        assert (await read(other)).position == 1
+        assert await one.write("r", at(2, filler="x" * 900_000), position=2) is not None
+        assert (await read(other)).position == 2
+
+    attempt(backend, body)

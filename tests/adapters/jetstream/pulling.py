@@ -1,0 +1,42 @@
+"""Short ways to put jobs into a queue on JetStream and to take them out."""
+
+import asyncio
+
+from pyoco_server.adapters.jetstream.work_queue import JetStreamDelivery, JetStreamWorkQueue
+from tests.waiting import wait_until
+
+RECOVERY_SEC = 3.0
+
+
+async def get(queue: JetStreamWorkQueue, tag: str = "cpu", *, timeout_sec: float = 5.0) -> JetStreamDelivery:
+    delivery = await queue.pull(tag, timeout_sec=timeout_sec)
+    assert delivery is not None, "no job came"
+    return delivery
+
+
+async def published(queue: JetStreamWorkQueue, *jobs: str, tag: str = "cpu") -> None:
+    for job in jobs:
+        await queue.publish(tag, job.encode(), dedup_id=job)
+
+
+async def counted(queue: JetStreamWorkQueue, expected: int) -> None:
+    """The backlog is so large, or is about to be: the server counts a moment after it has confirmed."""
+    async with asyncio.timeout(5):
+        while await queue.backlog("cpu") != expected:  # noqa: ASYNC110 only the queue knows
+            await asyncio.sleep(0.01)
+
+
+async def waiting_pull(queue: JetStreamWorkQueue, *, timeout_sec: float = 20.0) -> asyncio.Task[JetStreamDelivery]:
+    """A pull whose request has reached the server."""
+    await queue.prepare("cpu")
+    pulling = asyncio.create_task(get(queue, timeout_sec=timeout_sec))
+    await wait_until(lambda: queue._pulls._out)
+    await queue._connection.nc.flush()
+    return pulling
+
+
+async def soon(pulling: asyncio.Task[JetStreamDelivery], expected: str) -> JetStreamDelivery:
+    async with asyncio.timeout(RECOVERY_SEC):
+        delivery = await pulling
+    assert delivery.body == expected.encode()
+    return delivery

@@ -1,0 +1,208 @@
+"""What is missing is created, what exists is left alone."""
+
+import asyncio
+
+import pytest
+from nats.js.api import RetentionPolicy, StorageType, StreamConfig
+
+from pyoco_server.adapters.jetstream.connection import Connection, connect
+from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
+from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.jetstream.names import Names, subject_token
+from pyoco_server.adapters.jetstream.resources import ResourceMismatchError, provision
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.errors import InvalidInputError
+from tests.adapters.conftest import JetStream
+from tests.adapters.events import note
+from tests.adapters.nats_server import NatsServer, names_for
+
+
+async def configs(connection: Connection, names: Names) -> dict[str, StreamConfig]:
+    """What there is of ours, by name."""
+    prefix = names.work_prefix.partition(".")[0] + "_"
+    found = {str(info.config.name): info.config for info in await connection.js.streams_info()}
+    return {name: config for name, config in found.items() if prefix in name}
+
+
+@pytest.mark.spec("004 §付録E")
+def test_the_names_are_those_of_the_specification() -> None:
+    names = Names()
+    assert (names.work_stream, names.work_subject("gpu")) == ("PYOCO_WORK", "pyoco.work.gpu")
+    assert (names.dlq_stream, names.dlq_subject("gpu")) == ("PYOCO_DLQ", "pyoco.dlq.gpu")
+    assert (names.runs_bucket, names.workers_bucket) == ("pyoco_runs", "pyoco_workers")
+    assert (names.wheel_history_bucket, names.wheels_bucket) == ("pyoco_wheel_history", "pyoco_wheels")
+    assert (names.ack_wait_sec, names.max_deliver, names.max_ack_pending) == (30.0, 20, 200)
+    assert (names.dlq_max_age_sec, names.dlq_max_msgs, names.dlq_max_bytes) == (604800, 100000, 536870912)
+    assert names.wheel_history_ttl_sec == 7776000
+    assert names.auth_bucket == "pyoco_auth"
+
+
+def test_everything_is_created_as_it_is_needed(jetstream: JetStream) -> None:
+    async def body(connection: Connection, names: Names) -> None:
+        found = await configs(connection, names)
+        prefix = names.work_prefix.partition(".")[0]
+        assert len(found) == 10
+        assert all(config.storage == StorageType.FILE for config in found.values())
+        assert all(config.persist_mode is None for config in found.values())
+        events, work, dlq = found[names.events_stream], found[names.work_stream], found[names.dlq_stream]
+        assert (events.subjects, events.allow_direct, events.deny_delete) == ([f"{prefix}.events.>"], True, False)
+        assert events.republish is not None
+        assert (events.republish.dest, events.republish.headers_only) == (f"{prefix}.live.>", True)
+        assert (work.subjects, work.retention) == ([f"{prefix}.work.>"], RetentionPolicy.WORK_QUEUE)
+        assert (dlq.retention, dlq.max_age, dlq.max_msgs) == (RetentionPolicy.LIMITS, 604800, 100_000)
+        assert dlq.max_bytes == 536_870_912
+        for bucket in (names.runs_bucket, names.workers_bucket, names.auth_bucket, names.graphs_bucket):
+            status = await (await connection.js.key_value(bucket)).status()
+            assert (status.history, status.ttl) == (1, 0)
+        history = await (await connection.js.key_value(names.wheel_history_bucket)).status()
+        assert (history.history, history.ttl) == (1, 7776000)
+        for bucket in (names.wheels_bucket, names.outputs_bucket):
+            store = await connection.js.object_store(bucket)
+            await store.put("x", b"y")
+            assert (await store.get("x")).data == b"y"
+
+    jetstream.run(body)
+
+
+def test_only_what_can_be_rebuilt_may_be_fast(nats_server: NatsServer) -> None:
+    async def body() -> None:
+        made = JetStream(nats_server, names_for("fast", fast_derived=True))
+        async with await connect(nats_server.url, name="test") as connection:
+            await provision(connection, made.names)
+            found = await configs(connection, made.names)
+            fast = {name for name, config in found.items() if config.persist_mode}
+            assert fast == {"fast_WORK", "fast_DLQ", "KV_fast_runs", "KV_fast_workers"}
+
+    asyncio.run(body())
+    JetStream(nats_server, names_for("fast")).forget()
+
+
+def test_many_may_provision_at_once(own_nats_server: NatsServer) -> None:
+    async def body() -> None:
+        connections = [await connect(own_nats_server.url, name="test") for _ in range(5)]
+        for number in range(5):
+            names = names_for(f"race{number}")
+            await asyncio.gather(*(provision(connections[n % 5], names) for n in range(20)))
+            assert len(await configs(connections[0], names)) == 10
+        for connection in connections:
+            await connection.close()
+
+    asyncio.run(body())
+
+
+def test_many_with_different_ideas_may_provision_at_once(own_nats_server: NatsServer) -> None:
+    async def body() -> None:
+        connections = [await connect(own_nats_server.url, name="test") for _ in range(5)]
+        ideas = [names_for("race", dlq_max_msgs=100 + n, wheel_history_ttl_sec=1000.0 + n) for n in range(20)]
+        await asyncio.gather(*(provision(connections[n % 5], names) for n, names in enumerate(ideas)))
+        dlq = (await configs(connections[0], ideas[0]))["race_DLQ"]
+        assert dlq.max_msgs in range(100, 120)
+        for connection in connections:
+            await connection.close()
+
+    asyncio.run(body())
+
+
+def test_existing_settings_are_respected(jetstream: JetStream) -> None:
+    async def body() -> None:
+        names = jetstream.names
+        async with await connect(jetstream.server.url, name="test") as connection:
+            existing = StreamConfig(
+                name=names.dlq_stream, subjects=[f"{names.dlq_prefix}.>", "other.*"], max_msgs=7, allow_direct=True
+            )
+            await connection.js.add_stream(existing)
+            await connection.js.create_key_value(bucket=names.runs_bucket, history=5, ttl=60)
+            before = await configs(connection, names)
+            await provision(connection, names)
+            await provision(connection, names)
+            after = await configs(connection, names)
+            assert {name: after[name] for name in before} == before
+            assert len(after) == 10
+
+    asyncio.run(body())
+
+
+def test_an_existing_stream_with_other_subjects_is_named(jetstream: JetStream) -> None:
+    async def body() -> None:
+        names = jetstream.names
+        async with await connect(jetstream.server.url, name="test") as connection:
+            await connection.js.add_stream(StreamConfig(name=names.work_stream, subjects=[f"{names.work_prefix}.gpu"]))
+            with pytest.raises(ResourceMismatchError, match=rf"'{names.work_stream}'.*work\.gpu.*work\.>") as caught:
+                await provision(connection, names)
+            assert caught.value.resource == names.work_stream
+
+    asyncio.run(body())
+
+
+def test_what_was_made_without_direct_access_serves_all_the_same(
+    jetstream: JetStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        names = jetstream.names
+        async with await connect(jetstream.server.url, name="test") as connection:
+            await connection.js.add_stream(
+                StreamConfig(name=names.events_stream, subjects=[f"{names.events_prefix}.>"])
+            )
+            await connection.js.create_key_value(bucket=names.graphs_bucket)
+            await provision(connection, names)
+            log, end = JetStreamEventLog(connection, names), 0
+            assert await log.read("r") == ([], 0)
+            for number in range(250):
+                end = await log.append("r", [note(str(number))], after=end)
+            assert await log.read("r") == ([note(str(number)) for number in range(250)], end)
+            assert await log.read("r", after=end) == ([], end)
+            graphs = JetStreamGraphRegistry(connection, names)
+            assert await graphs.put("g", b"one")
+            assert await graphs.get("g") == b"one"
+            assert await graphs.get("h") is None
+
+    asyncio.run(body())
+    warned = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert {getattr(record, "action", None) for record in warned} == {"stream_without_direct_access"}
+    assert len(warned) == 2
+
+
+def test_subjects_that_another_stream_has_are_named(jetstream: JetStream) -> None:
+    async def body() -> None:
+        names = jetstream.names
+        prefix = names.work_prefix.partition(".")[0]
+        async with await connect(jetstream.server.url, name="test") as connection:
+            await connection.js.add_stream(
+                StreamConfig(name=f"{prefix}_FOREIGN", subjects=[f"{names.work_prefix}.gpu"])
+            )
+            with pytest.raises(ResourceMismatchError, match=rf"'{names.work_stream}'.*another stream") as caught:
+                await provision(connection, names)
+            assert caught.value.resource == names.work_stream
+
+    asyncio.run(body())
+
+
+def test_without_jetstream_it_is_unavailable_and_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def body() -> None:
+        async with await connect(server.url, name="test") as connection:
+            with pytest.raises(UnavailableError, match="JetStream"):
+                await provision(connection, Names())
+
+    server = NatsServer(tmp_path_factory.mktemp("nats"), jetstream=False)
+    server.start()
+    try:
+        asyncio.run(body())
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("value", ["a", "A-b_9", "x" * 128])
+def test_a_token_is_taken_as_it_is(value: str) -> None:
+    assert subject_token(value, field="tag") == value
+
+
+@pytest.mark.spec("004 §付録H")
+@pytest.mark.parametrize("value", ["", "a.b", "*", ">", "a b", "a\n", "\r\nPUB x 0", "実行", "x" * 129, "a/b", "$JS"])
+def test_what_would_reach_into_other_subjects_is_refused(value: str) -> None:
+    names = Names()
+    for refuse_tag in (names.work_subject, names.dlq_subject):
+        with pytest.raises(InvalidInputError, match=r"tag .*only letters, digits, '_' and '-'"):
+            refuse_tag(value)
+    for refuse_run_id in (names.events_subject, names.live_subject):
+        with pytest.raises(InvalidInputError, match=r"run_id .* cannot be used"):
+            refuse_run_id(value)
