@@ -1,0 +1,116 @@
+"""What is stored where, and the use cases on top of it."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.jetstream.connection import Connection, connect
+from pyoco_server.adapters.jetstream.dead_letters import JetStreamDeadLetters
+from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
+from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
+from pyoco_server.adapters.jetstream.resources import provision
+from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.workers import JetStreamWorkerRegistry
+from pyoco_server.app.run_desk import RunDesk
+from pyoco_server.app.submitting import Submitter
+from pyoco_server.settings import Settings
+
+
+class Platform(NamedTuple):
+    """Everything that is stored, on one connection."""
+
+    connection: Connection
+    log: JetStreamEventLog
+    queue: JetStreamWorkQueue
+    snapshots: JetStreamSnapshots
+    workers: JetStreamWorkerRegistry
+    dead_letters: JetStreamDeadLetters
+    outputs: JetStreamOutputStore
+    graphs: JetStreamGraphRegistry
+
+
+def names_of(settings: Settings) -> Names:
+    """What everything is called and limited to, as the settings have it."""
+    names, consumer, letters = settings.names, settings.consumer, settings.dead_letters
+    return Names(
+        work_stream=names.work_stream,
+        work_prefix=names.work_subject_prefix,
+        dlq_stream=names.dlq_stream,
+        dlq_prefix=names.dlq_subject_prefix,
+        dlq_max_age_sec=letters.max_age_sec,
+        dlq_max_msgs=letters.max_msgs,
+        dlq_max_bytes=letters.max_bytes,
+        events_stream=names.events_stream,
+        events_prefix=names.events_subject_prefix,
+        live_prefix=names.live_subject_prefix,
+        runs_bucket=names.runs_kv_bucket,
+        workers_bucket=names.workers_kv_bucket,
+        auth_bucket=names.auth_kv_bucket,
+        wheel_history_bucket=names.wheel_history_kv_bucket,
+        wheel_history_ttl_sec=settings.wheels.history_ttl_sec,
+        graphs_bucket=names.graphs_kv_bucket,
+        wheels_bucket=names.wheels_object_bucket,
+        outputs_bucket=names.outputs_object_bucket,
+        ack_wait_sec=consumer.ack_wait_sec,
+        max_deliver=consumer.max_deliver,
+        max_ack_pending=consumer.max_ack_pending,
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platform]:
+    """Connect, and make sure that everything there must be is there; UnavailableError if NATS does not answer."""
+    nats, names = settings.nats, names_of(settings)
+    connection = await connect(
+        ",".join(nats.urls),
+        name=name,
+        user_credentials=str(nats.creds_file) if nats.creds_file else None,
+        nkeys_seed=nats.nkey_seed.get_secret_value() if nats.nkey_seed else None,
+        token=nats.token.get_secret_value() if nats.token else None,
+        tls_ca=nats.tls_ca_file,
+    )
+    queue = JetStreamWorkQueue(connection, names)
+    try:
+        await provision(connection, names)
+        yield Platform(
+            connection,
+            JetStreamEventLog(connection, names),
+            queue,
+            JetStreamSnapshots(connection, names),
+            JetStreamWorkerRegistry(connection, names),
+            JetStreamDeadLetters(connection, names),
+            JetStreamOutputStore(connection, names),
+            JetStreamGraphRegistry(connection, names),
+        )
+    finally:
+        await queue.close()
+        await connection.close()
+
+
+def submitter(platform: Platform, settings: Settings) -> Submitter:
+    """Takes submissions."""
+    return Submitter(
+        log=platform.log,
+        snapshots=platform.snapshots,
+        queue=platform.queue,
+        clock=SystemClock(),
+        new_id=uuid_maker(),
+        max_snapshot_bytes=settings.storage.run_snapshot_max_bytes,
+    )
+
+
+def run_desk(platform: Platform, settings: Settings) -> RunDesk:
+    """Handles what is asked of runs."""
+    return RunDesk(
+        log=platform.log,
+        snapshots=platform.snapshots,
+        queue=platform.queue,
+        clock=SystemClock(),
+        new_id=uuid_maker(),
+        max_snapshot_bytes=settings.storage.run_snapshot_max_bytes,
+    )

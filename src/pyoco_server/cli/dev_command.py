@@ -1,0 +1,129 @@
+"""``pyoco-server dev``: NATS, gateway and a worker with your flows, in one command."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from pyoco_server.adapters.nats_server import NatsServer
+from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli.dev_submit import submit_and_watch
+from pyoco_server.cli.parsing import DONE
+from pyoco_server.cli.service import GatewayServer, begin_logging
+from pyoco_server.cli.stopping import first_of, stop_requests
+from pyoco_server.cli.up_command import with_nats
+from pyoco_server.cli.usage import UsageError
+from pyoco_server.gateway.app import create_app
+from pyoco_server.logs import HTTP_SERVICE
+from pyoco_server.settings import Settings, load_settings
+
+_DESCRIPTION = """\
+Start everything on this machine: NATS, the gateway, and a worker with the flows of the given files. The worker starts
+anew when one of the files beside them changes. Runs and their logs are kept in PYOCO_DATA_DIR (.pyoco).
+
+Ctrl-C stops it all."""
+_EXAMPLE: Final = "pyoco-server dev flows.py"
+_LOOK_SEC: Final = 0.5
+_STOP_SEC: Final = 10.0
+
+
+def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the arguments."""
+    parser = subcommands.add_parser(
+        "dev",
+        help="start everything on this machine",
+        description=_DESCRIPTION,
+        epilog=f"example: {_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", metavar="FILE", nargs="*", help="files with flows")
+    parser.add_argument("--port", metavar="PORT", help="the gateway's port (8000)")
+    parser.add_argument("--submit", metavar="FLOW", help="submit a run of this flow and watch it")
+    parser.add_argument("--once", action="store_true", help="leave when that run has ended, with its exit code")
+    parser.set_defaults(run=run, example=_EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run everything until told to stop."""
+    for name in arguments.files:
+        if not Path(name).is_file():
+            raise UsageError(f"there is no file '{name}'", example=_EXAMPLE)
+    given = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **os.environ}
+    if arguments.port is not None:
+        given["PYOCO_HTTP_PORT"] = arguments.port
+    loaded = load_settings(given)
+    begin_logging(loaded, HTTP_SERVICE)
+    return asyncio.run(_everything(arguments, loaded.settings))
+
+
+async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
+    asked, console = stop_requests(), Console()
+    nats = NatsServer(Path(settings.storage.data_dir) / "nats", durability=settings.storage.durability)
+    async with nats:
+        connected = with_nats(settings, nats.url)
+        app = create_app(lambda: open_gateway(connected))
+        gateway = GatewayServer(app, host=settings.http.host, port=settings.http.port)
+        async with gateway.running() as serving, _worker(arguments.files, nats.url) as working:
+            console.print(f"[bold]pyoco-server[/bold] is at {gateway.url}  (API: {gateway.url}/docs)", highlight=False)
+            console.print(f"workers connect to {nats.url}; Ctrl-C stops everything", highlight=False)
+            code = DONE
+            if arguments.submit:
+                code = await submit_and_watch(gateway.url, arguments.submit, console)
+                if arguments.once or not sys.stdout.isatty():
+                    return code
+            await first_of(asked, serving, working)
+            return DONE
+
+
+@asynccontextmanager
+async def _worker(files: Sequence[str], nats_url: str) -> AsyncIterator[asyncio.Task[None]]:
+    """A worker process that has the flows of these files, started anew when they change."""
+    keeping = asyncio.create_task(_keep_worker(files, nats_url), name="worker")
+    try:
+        yield keeping
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def _keep_worker(files: Sequence[str], nats_url: str) -> None:
+    command = [sys.executable, "-m", "pyoco_server.cli.worker", "--nats-url", nats_url, "--worker-id", "dev"]
+    for name in files:
+        command += ["--flows", name]
+    environment = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **os.environ}
+    while True:
+        known = _stamps(files)
+        process = await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
+        try:
+            while process.returncode is None and _stamps(files) == known:
+                await asyncio.sleep(_LOOK_SEC)
+            while process.returncode is not None and _stamps(files) == known:  # wait for a mistake to be mended
+                await asyncio.sleep(_LOOK_SEC)
+        finally:
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_SEC)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _stamps(files: Sequence[str]) -> dict[Path, int]:
+    """When the files, and the Python files beside them, last changed."""
+    folders = {Path(name).resolve().parent for name in files}
+    found = {path for folder in folders for path in folder.glob("*.py")} | {Path(name).resolve() for name in files}
+    return {path: path.stat().st_mtime_ns for path in found if path.exists()}

@@ -1,0 +1,30 @@
+"""The ``pyoco-server`` command: the gateway, alone or with all it needs."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from pyoco_server.cli import dev_command, up_command
+from pyoco_server.cli.parsing import Parser, run_command_line
+
+_EXAMPLE: Final = "pyoco-server up --port 8000"
+_SUBCOMMANDS: Final = (up_command, dev_command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run_command_line(_parser(), argv)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="pyoco-server", description="Serve runs over HTTP.", allow_abbrev=False)
+    parser.set_defaults(example=_EXAMPLE)
+    subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for subcommand in _SUBCOMMANDS:
+        subcommand.add_to(subcommands)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

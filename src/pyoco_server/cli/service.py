@@ -1,0 +1,88 @@
+"""What commands that run for long have in common: logging, and the gateway as a server."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from pyoco_server.cli.usage import UsageError
+from pyoco_server.logs import configure_logging, log_error
+from pyoco_server.settings import Loaded
+
+_log = logging.getLogger(__name__)
+
+
+def begin_logging(loaded: Loaded, service: str) -> None:
+    """Log as the settings say, and tell what is doubtful about them."""
+    logs = loaded.settings.logs
+    configure_logging(
+        service=service,
+        level=logs.level,
+        format=logs.format,
+        utc=logs.utc,
+        include_traceback=logs.include_traceback,
+    )
+    for warning in loaded.warnings:
+        if warning.err_id is not None:
+            log_error(_log, warning.err_id, action="settings_doubtful", level=logging.WARNING, reason=warning.text)
+        else:
+            _log.warning("%s", warning.text, extra={"action": "settings_doubtful"})
+
+
+class GatewayServer:
+    """The gateway, listening."""
+
+    def __init__(self, app: FastAPI, *, host: str, port: int) -> None:
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            timeout_graceful_shutdown=3,
+        )
+        self._server = _Server(config)
+        self._host = host
+        self._port = port
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        shown = "127.0.0.1" if self._host in {"0.0.0.0", "::"} else self._host  # noqa: S104 how to reach it
+        return f"http://[{shown}]:{self._port}" if ":" in shown else f"http://{shown}:{self._port}"
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Listening as long as this is open; UsageError if it cannot, for example because the port is taken."""
+        serving = asyncio.create_task(self._serve(), name="gateway")
+        try:
+            while not self._server.started and not serving.done():
+                await asyncio.sleep(0.01)
+            if serving.done():
+                serving.result()
+            yield serving
+        finally:
+            self._server.should_exit = True
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        try:
+            await self._server.serve()
+        except SystemExit as error:  # how uvicorn says that it could not start; it has logged why
+            raise UsageError(
+                f"the gateway cannot listen on {self._host}:{self._port}: is the port taken? (see the log)",
+                example=f"pyoco-server up --port {self._port + 1}",
+            ) from error
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals alone: whoever runs the gateway has more to stop than the gateway."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:  # type: ignore[explicit-override]  # needs Python 3.12
+        """Nothing to capture."""
+        yield

@@ -1,0 +1,106 @@
+"""``pyoco-server up``: the gateway, and NATS with it unless there is one already."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from pyoco_server.adapters.nats_server import NatsServer, nats_bootstrap_command
+from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli.parsing import DONE
+from pyoco_server.cli.service import GatewayServer, begin_logging
+from pyoco_server.cli.stopping import first_of, stop_requests
+from pyoco_server.gateway.app import create_app
+from pyoco_server.logs import HTTP_SERVICE
+from pyoco_server.settings import Settings, load_settings
+
+_DESCRIPTION = """\
+Start the HTTP gateway. Without --nats-url (or PYOCO_NATS_URL) it starts a NATS server of its own, with its data in
+PYOCO_DATA_DIR; workers connect to it on --nats-client-port.
+
+Every option has an environment variable (see docs/settings.md); the option wins."""
+_EXAMPLE: Final = "pyoco-server up --port 8000 --nats-url nats://10.0.0.5:4222"
+_VARIABLES: Final = {
+    "host": "PYOCO_HTTP_HOST",
+    "port": "PYOCO_HTTP_PORT",
+    "log_level": "PYOCO_LOG_LEVEL",
+    "nats_url": "PYOCO_NATS_URL",
+    "dashboard_lang": "PYOCO_DASHBOARD_LANG",
+}
+
+
+def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the arguments."""
+    parser = subcommands.add_parser(
+        "up",
+        help="start the gateway",
+        description=_DESCRIPTION,
+        epilog=f"example: {_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--host", metavar="ADDRESS", help="where to listen (127.0.0.1)")
+    parser.add_argument("--port", metavar="PORT", help="on which port (8000)")
+    parser.add_argument("--log-level", metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR (INFO)")
+    parser.add_argument("--nats-url", metavar="URL", help="the NATS to use, instead of one of its own")
+    parser.add_argument("--dashboard-lang", metavar="LANG", help="auto, ja or en (auto)")
+    nats = parser.add_argument_group("a NATS of its own")
+    nats.add_argument("--with-nats-bootstrap", action="store_true", help="start it with the nats-bootstrap package")
+    nats.add_argument("--nats-listen-host", metavar="ADDRESS", default="127.0.0.1", help="where it listens (127.0.0.1)")
+    nats.add_argument("--nats-client-port", metavar="PORT", type=int, default=4222, help="for workers (4222)")
+    nats.add_argument("--nats-http-port", metavar="PORT", type=int, default=None, help="for monitoring (off)")
+    parser.set_defaults(run=run, example=_EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    loaded = load_settings({**os.environ, **_as_variables(arguments)})
+    begin_logging(loaded, HTTP_SERVICE)
+    asyncio.run(_serve(arguments, loaded.settings))
+    return DONE
+
+
+def _as_variables(arguments: argparse.Namespace) -> Mapping[str, str]:
+    given = {variable: getattr(arguments, name) for name, variable in _VARIABLES.items()}
+    return {variable: text for variable, text in given.items() if text is not None}
+
+
+async def _serve(arguments: argparse.Namespace, settings: Settings) -> None:
+    asked = stop_requests()
+    async with _nats(arguments, settings) as (connected, supervision):
+        app = create_app(lambda: open_gateway(connected))
+        gateway = GatewayServer(app, host=settings.http.host, port=settings.http.port)
+        async with gateway.running() as serving:
+            await first_of(asked, serving, *supervision)
+
+
+@asynccontextmanager
+async def _nats(
+    arguments: argparse.Namespace, settings: Settings
+) -> AsyncIterator[tuple[Settings, list[asyncio.Task[None]]]]:
+    """The settings with the NATS to use, and what watches over it if it is ours."""
+    if "urls" in settings.nats.model_fields_set and not arguments.with_nats_bootstrap:
+        yield settings, []
+        return
+    server = NatsServer(
+        Path(settings.storage.data_dir) / "nats",
+        host=arguments.nats_listen_host,
+        port=arguments.nats_client_port,
+        durability=settings.storage.durability,
+        command=nats_bootstrap_command() if arguments.with_nats_bootstrap else None,
+    )
+    async with server:
+        watching = asyncio.create_task(server.wait(), name="nats-server")
+        try:
+            yield with_nats(settings, server.url), [watching]
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+
+def with_nats(settings: Settings, url: str) -> Settings:
+    """The same settings on another NATS."""
+    return settings.model_copy(update={"nats": settings.nats.model_copy(update={"urls": (url,)})})

@@ -1,0 +1,146 @@
+"""A run in a worker's hands: the run itself, its job, and its snapshot as it changes."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from pyoco_server.app.driver import Rest
+from pyoco_server.app.ports import Clock, Delivery, Snapshots, TooLargeError, UnavailableError
+from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.run import Run
+from pyoco_server.app.snapshot_size import fitted
+from pyoco_server.app.submitting import was_taken_back
+from pyoco_server.core import Event, ExecutionState
+from pyoco_server.logs import log_error
+
+_log = logging.getLogger(__name__)
+
+SETTLE_SEC: Final = 0.02
+"""A change is written this much later: a run that is over by then has one snapshot less to write."""
+
+PACE_SEC: Final = 0.1
+"""Between two writes of one run at least."""
+
+
+class SnapshotWriter:
+    """Writes a run's snapshot when it changes; of changes in quick succession, the last."""
+
+    def __init__(self, projection: RunProjection, snapshots: Snapshots, clock: Clock, *, max_bytes: int) -> None:
+        self.driven_by: str | None = None
+        self.position = 0
+        self._projection = projection
+        self._snapshots = snapshots
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._revision: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._dirty = False
+
+    def changed(self) -> None:
+        """Write soon."""
+        self._dirty = True
+        if self._timer is None and self._writing is None:
+            self._timer = asyncio.get_running_loop().call_later(SETTLE_SEC, self._begin)
+
+    async def write(self) -> None:
+        """Write how the run stands now; UnavailableError if it could not be made sure.
+
+        A snapshot the store will not have is told of and left out: the run does not fail because nobody can look at it.
+        """
+        self._stop_timer()
+        async with self._lock:
+            self._dirty = False
+            if was_taken_back(self._projection.state):
+                await self._snapshots.delete(self._projection.state.execution_id)
+                return
+            position = self.position
+            snapshot = self._projection.snapshot(
+                position=position, heartbeat_at=self._clock.now().timestamp(), driven_by=self.driven_by
+            )
+            body = fitted(snapshot, self._max_bytes)
+            run_id = self._projection.state.execution_id
+            try:
+                written = await self._snapshots.write(run_id, body, position=position, revision=self._revision)
+            except TooLargeError as error:
+                log_error(_log, "ERR-PYOCO-0010", action="snapshot_refused", exc=error, run_id=run_id)
+                return
+            self._revision = written  # refused: somebody knows more, and we shall learn of it by the log
+
+    def close(self) -> None:
+        """Write no more by itself."""
+        self._stop_timer()
+        self._dirty = False
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._writing = asyncio.create_task(self._write_paced(), name="snapshot")
+
+    async def _write_paced(self) -> None:
+        try:
+            while self._dirty:
+                await self.write()
+                await asyncio.sleep(PACE_SEC)
+        except UnavailableError:  # the heartbeat tries again, and the end of the run insists
+            _log.debug("a snapshot was not written", extra={"action": "snapshot_postponed"})
+        finally:
+            self._writing = None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class DrivenRun:
+    """One run this worker drives."""
+
+    def __init__(self, run: Run, projection: RunProjection, writer: SnapshotWriter, delivery: Delivery) -> None:
+        self.run = run
+        self.projection = projection
+        self.delivery = delivery
+        self._writer = writer
+        run.subscribe(self._on_commit)
+
+    async def drive(self, driven_by: str) -> Rest:
+        """Take the run as far as it goes, and write how it stands then, before anybody hears of it."""
+        self._writer.driven_by = driven_by
+        try:
+            rest = await self.run.until_rest()
+            self._writer.driven_by = None
+            if rest is not Rest.TAKEN_OVER:
+                await self._writer.write()
+        finally:
+            self._writer.close()
+        return rest
+
+    async def hand_back(self) -> None:
+        """Say that nobody drives the run any more; best effort, since the heartbeat stops anyway."""
+        self._writer.driven_by = None
+        try:
+            await self._writer.write()
+        except UnavailableError as error:
+            log_error(_log, "ERR-PYOCO-0003", action="hand_back_untold", exc=error, level=logging.WARNING)
+
+    async def beat(self) -> None:
+        """A sign of life, and a look whether anybody wrote to the log unnoticed."""
+        try:
+            await self.run.look()
+            if not self.run.state.is_terminal:
+                await self._writer.write()
+        except UnavailableError as error:
+            log_error(_log, "ERR-PYOCO-0003", action="heartbeat_failed", exc=error, level=logging.WARNING)
+
+    async def still_at_it(self) -> None:
+        """Keep the job from being given to somebody else."""
+        try:
+            await self.delivery.in_progress()
+        except UnavailableError as error:
+            log_error(_log, "ERR-PYOCO-0009", action="in_progress_failed", exc=error, level=logging.WARNING)
+
+    def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
+        self.projection.listen(events, state)
+        self._writer.position = self.run.position
+        self._writer.changed()

@@ -1,0 +1,134 @@
+"""Where a worker finds the flow a job names: a function of the user's, or modules that are searched for flows."""
+
+import asyncio
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.flows.binding import bind
+from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server.flows.from_pyoco import Function, read_flow
+from pyoco_server.flows.model import FlowModel
+
+Resolver = Callable[[str], Any]
+"""Given a flow's name, returns it; KeyError if there is none of that name."""
+
+Resolved = tuple[FlowModel, Mapping[str, Function]]
+
+
+class FlowNotFoundError(PyocoServerError):
+    """The worker does not have the flow."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0006"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0006"
+
+
+class ResolverError(InvalidInputError):
+    """What was given as the source of flows cannot be used."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0018"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0018"
+
+
+class FlowSource:
+    """Resolves flows by name, and binds flow.yaml."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+
+    async def named(self, flow_name: str) -> Resolved:
+        """The flow of that name; FlowNotFoundError if there is none, and whatever the user's code raises."""
+        try:
+            found = await asyncio.to_thread(self._resolver, flow_name)  # user code: it may import, or even wait
+        except KeyError as error:
+            raise FlowNotFoundError(f"no flow is called '{flow_name}' here ({error})") from error
+        if isinstance(found, FlowModel):
+            return found, bind(found)
+        if not isinstance(found, Flow):
+            raise FlowNotFoundError(f"the resolver gave a {type(found).__name__} for '{flow_name}', not a Flow")
+        return read_flow(found)
+
+    async def from_yaml(self, text: str, flow_name: str) -> Resolved:
+        """The flow a flow.yaml describes; FlowNotFoundError if code it refers to is not installed here."""
+        model = read_flow_yaml(text, name=flow_name)
+        try:
+            return model, await asyncio.to_thread(bind, model)
+        except FlowError as error:
+            raise FlowNotFoundError(str(error)) from error
+
+
+def no_flows(flow_name: str) -> Any:  # noqa: ANN401 never returns
+    """The resolver of a worker that was given none: it runs flow.yaml only."""
+    raise KeyError(flow_name)
+
+
+def load_resolver(spec: str) -> Resolver:
+    """The function ``module:function`` or ``path.py:function`` names; ResolverError says what is wrong with it."""
+    where, _, name = spec.rpartition(":")
+    if not where or not name:
+        raise ResolverError(f"'{spec}' is not module:function or path.py:function, for example flows.py:resolve")
+    module = _load(where)
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ResolverError(f"'{where}' has no function '{name}'")
+    resolver: Resolver = found
+    return resolver
+
+
+def discover(modules: Sequence[str]) -> Resolver:
+    """A resolver over all flows found in these modules, packages or files, by their names."""
+    flows: dict[str, Flow] = {}
+    origins: dict[str, str] = {}
+    for where in modules:
+        for module in _with_submodules(_load(where)):
+            for found in vars(module).values():
+                if not isinstance(found, Flow):
+                    continue
+                if found.name in flows and flows[found.name] is not found:
+                    raise ResolverError(
+                        f"two flows are called '{found.name}': in {origins[found.name]} and in {module.__name__}"
+                    )
+                flows[found.name] = found
+                origins.setdefault(found.name, module.__name__)
+    return flows.__getitem__
+
+
+def _load(where: str) -> ModuleType:
+    try:
+        return _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    except ResolverError:
+        raise
+    except Exception as error:  # whatever the user's module raises
+        raise ResolverError(f"'{where}' cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ResolverError(f"there is no file '{path}'")
+    name = path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ResolverError(f"'{path}' is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:  # as python does for a script: what lies beside it can be imported
+        sys.path.insert(0, folder)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _with_submodules(module: ModuleType) -> Iterator[ModuleType]:
+    yield module
+    if hasattr(module, "__path__"):
+        for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}."):
+            yield _load(found.name)

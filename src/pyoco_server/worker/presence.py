@@ -1,0 +1,115 @@
+"""The worker's entry in the registry: who it is, what it is doing, that it lives."""
+
+import asyncio
+import contextlib
+import logging
+from enum import StrEnum, unique
+from typing import Any, Final
+
+from pyoco_server.app.ports import Clock, UnavailableError, WorkerRecord, WorkerRegistry
+from pyoco_server.logs import log_error
+
+_log = logging.getLogger(__name__)
+
+PACE_SEC: Final = 0.2
+"""Between two writes at least: quick runs begin and end more often than anybody looks."""
+
+
+@unique
+class WorkerState(StrEnum):
+    """How a worker stands."""
+
+    RUNNING = "RUNNING"
+    IDLE = "IDLE"
+    STOPPED_GRACEFUL = "STOPPED_GRACEFUL"
+    DISCONNECTED = "DISCONNECTED"
+
+
+class Presence:
+    """Keeps the registry up to date; what an operator wrote into the entry stays."""
+
+    def __init__(
+        self,
+        registry: WorkerRegistry,
+        clock: Clock,
+        *,
+        worker_id: str,
+        instance_id: str,
+        tags: tuple[str, ...],
+        interval_sec: float,
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._worker_id = worker_id
+        self._interval_sec = interval_sec
+        self._running: dict[str, float] = {}
+        self._changed = asyncio.Event()
+        self._fields: WorkerRecord = {
+            "worker_id": worker_id,
+            "instance_id": instance_id,
+            "tags": list(tags),
+            "state": WorkerState.IDLE.value,
+            "current_run_id": None,
+            "last_run_id": None,
+            "last_run_status": None,
+            "last_run_started_at": None,
+            "last_run_finished_at": None,
+            "stopped_at": None,
+            "stop_reason": None,
+        }
+
+    def run_started(self, run_id: str) -> None:
+        """Take note that a run is being worked on."""
+        self._running[run_id] = self._now()
+        self._tell()
+
+    def run_finished(self, run_id: str, status: str | None) -> None:
+        """Take note that it is no longer."""
+        began = self._running.pop(run_id, None)
+        self._fields.update(
+            last_run_id=run_id, last_run_status=status, last_run_started_at=began, last_run_finished_at=self._now()
+        )
+        self._tell()
+
+    def note(self, **fields: Any) -> None:  # noqa: ANN401 any JSON
+        """Keep more in the entry."""
+        self._fields.update(fields)
+        self._changed.set()
+
+    async def announce(self) -> None:
+        """Write the entry; UnavailableError if it could not be made sure."""
+        await self._registry.update(self._worker_id, self._merged)
+
+    async def keep(self) -> None:
+        """Write the entry when something changes, and now and then; until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), self._interval_sec)
+            self._changed.clear()
+            try:
+                await self.announce()
+            except UnavailableError as error:
+                log_error(_log, "ERR-PYOCO-0003", action="presence_untold", exc=error, level=logging.WARNING)
+            await asyncio.sleep(PACE_SEC)
+
+    async def stopped(self, reason: str) -> None:
+        """Say good-bye."""
+        self._fields.update(
+            state=WorkerState.STOPPED_GRACEFUL.value, current_run_id=None, stopped_at=self._now(), stop_reason=reason
+        )
+        await self.announce()
+
+    def _tell(self) -> None:
+        current = next(iter(self._running), None)
+        self._fields["state"] = (WorkerState.IDLE if current is None else WorkerState.RUNNING).value
+        self._fields["current_run_id"] = current
+        self._fields["current_run_ids"] = [*self._running]
+        self._changed.set()
+
+    def _merged(self, found: WorkerRecord | None) -> WorkerRecord:
+        now = self._now()
+        hidden = bool((found or {}).get("hidden", False))
+        return {**(found or {}), **self._fields, "hidden": hidden, "last_seen_at": now, "last_heartbeat_at": now}
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()

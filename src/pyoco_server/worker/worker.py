@@ -1,0 +1,227 @@
+"""The worker's loops: slots that pull and handle jobs, signs of life, and the way to a good end.
+
+Each slot pulls one job, sees it through, and pulls the next. There are never more pulls out than slots are free, so a
+job that is delivered is begun at once. With more tags than free slots the slots take turns at the tags.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from pyoco_server.app.ports import Clock, DeadLetters, Delivery, UnavailableError, WorkQueue
+from pyoco_server.logs import log_context, log_error
+from pyoco_server.worker.dispositions import Settler
+from pyoco_server.worker.job_handler import JobHandler
+from pyoco_server.worker.options import WorkerOptions
+from pyoco_server.worker.presence import Presence
+from pyoco_server.worker.turns import Turns
+
+_log = logging.getLogger(__name__)
+
+_AWAY_SEC: Final = 0.5
+"""Between two looks whether the queue is back."""
+
+_WATCH_SEC: Final = 5.0
+
+BeforePull = Callable[[], Awaitable[None]]
+
+
+class Worker:
+    """One worker process; use once."""
+
+    def __init__(
+        self,
+        *,
+        queue: WorkQueue,
+        presence: Presence,
+        dead_letters: DeadLetters,
+        handler: JobHandler,
+        clock: Clock,
+        options: WorkerOptions,
+        before_pull: BeforePull | None = None,
+    ) -> None:
+        self._queue = queue
+        self._handler = handler
+        self._clock = clock
+        self._options = options
+        self._before_pull = before_pull
+        self._settler = Settler(dead_letters, options.worker_id)
+        self._turns = Turns(options.tags)
+        self._idle = 0
+        self._stopping = asyncio.Event()
+        self._stopped_now = asyncio.Event()
+        self._presence = presence
+        self.handled = 0
+
+    def stop(self) -> None:
+        """Take no more jobs, and finish those in hand; a second call hands them back at once."""
+        if self._stopping.is_set():
+            self._stopped_now.set()
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until told to stop."""
+        await self._prepare()
+        side = [
+            _named("heartbeats of runs", self._beat()),
+            _named("in progress", self._say_in_progress()),
+            _named("presence", self._presence.keep()),
+            _named("watchdog", self._watch()),
+        ]
+        slots = [_named(f"slot {number}", self._slot()) for number in range(self._options.concurrency)]
+        stopping = _named("stopping", self._wait_for_stop(slots))
+        try:
+            await _until_one_dies([*side, *slots], stopping)
+        finally:
+            await _end([*slots, *side, stopping])
+            await self._say_good_bye()
+
+    async def run_once(self) -> bool:
+        """Handle one job if there is one; False if there was none in time."""
+        await self._prepare()
+        side = [_named("heartbeats of runs", self._beat()), _named("in progress", self._say_in_progress())]
+        try:
+            for tag in self._options.tags:
+                if await self._pull_and_handle(tag, self._options.poll_timeout_sec / len(self._options.tags)):
+                    return True
+            return False
+        finally:
+            await _end(side)
+            await self._say_good_bye()
+
+    async def _prepare(self) -> None:
+        for tag in self._options.tags:
+            await self._queue.prepare(tag)
+        await self._presence.announce()
+        _log.info(
+            "worker '%s' takes jobs for %s",
+            self._options.worker_id,
+            ", ".join(self._options.tags),
+            extra={"action": "worker_started", "worker_id": self._options.worker_id},
+        )
+
+    # --- Slots -------------------------------------------------------------------------------------------------------
+
+    async def _slot(self) -> None:
+        while not self._stopping.is_set():
+            self._idle += 1
+            try:
+                tag = self._turns.take()
+                try:
+                    scarce = self._idle < len(self._options.tags)
+                    timeout = min(0.2, self._options.poll_timeout_sec) if scarce else self._options.poll_timeout_sec
+                    delivery = await self._pull(tag, timeout)
+                finally:
+                    self._turns.give_back(tag)
+            finally:
+                self._idle -= 1
+            if delivery is not None:
+                await self._handle(delivery)
+
+    async def _pull_and_handle(self, tag: str, timeout_sec: float) -> bool:
+        delivery = await self._pull(tag, timeout_sec)
+        if delivery is not None:
+            await self._handle(delivery)
+        return delivery is not None
+
+    async def _pull(self, tag: str, timeout_sec: float) -> Delivery | None:
+        if self._before_pull is not None:
+            await self._before_pull()
+        pulling = asyncio.ensure_future(self._queue.pull(tag, timeout_sec=timeout_sec))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not pulling.done():
+                return None
+            return pulling.result()
+        except UnavailableError as error:
+            log_error(_log, "ERR-PYOCO-0003", action="pull_failed", exc=error, level=logging.WARNING, tag=tag)
+            await asyncio.sleep(_AWAY_SEC)
+            return None
+        finally:
+            stopping.cancel()
+            pulling.cancel()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        with log_context(worker_id=self._options.worker_id, tag=delivery.tag):
+            handled = await self._handler.handle(delivery)
+            await self._settler.settle(handled.delivery, handled.disposition, self._clock.now().timestamp())
+        self.handled += 1
+
+    # --- Signs of life -----------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.run_heartbeat_interval_sec)
+            await asyncio.gather(*(driven.beat() for driven in [*self._handler.running.values()]))
+
+    async def _say_in_progress(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.ack_progress_interval_sec)
+            await asyncio.gather(*(driven.still_at_it() for driven in [*self._handler.running.values()]))
+
+    async def _watch(self) -> None:
+        """Notice pulls that stay silent although jobs wait, whatever the reason, and let them ask anew."""
+        while True:
+            await asyncio.sleep(_WATCH_SEC)
+            for tag in self._options.tags:
+                try:
+                    if await self._queue.stalled(tag):
+                        _log.warning(
+                            "pulls are silent although jobs wait", extra={"action": "pull_stalled", "tag": tag}
+                        )
+                        await self._queue.rebind(tag)
+                except UnavailableError:
+                    continue  # the pulls themselves say so
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+
+    async def _wait_for_stop(self, slots: Sequence[asyncio.Task[None]]) -> None:
+        """Over when all slots have come to rest after being told to, or have had their time."""
+        await self._stopping.wait()
+        at_once = _named("at once", self._stopped_now.wait())
+        at_rest = asyncio.gather(*slots)
+        try:
+            await asyncio.wait(
+                {at_once, at_rest}, timeout=self._options.stop_timeout_sec, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            at_once.cancel()
+            at_rest.cancel()
+
+    async def _say_good_bye(self) -> None:
+        try:
+            await self._presence.stopped("graceful_shutdown")
+        except UnavailableError as error:
+            log_error(_log, "ERR-PYOCO-0003", action="good_bye_untold", exc=error, level=logging.WARNING)
+        _log.info(
+            "worker '%s' has stopped after %d jobs",
+            self._options.worker_id,
+            self.handled,
+            extra={"action": "worker_stopped", "worker_id": self._options.worker_id},
+        )
+
+
+def _named(name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    return asyncio.create_task(work, name=f"worker: {name}")
+
+
+async def _until_one_dies(tasks: Sequence[asyncio.Task[Any]], stopping: asyncio.Task[Any]) -> None:
+    """Wait for the stop; a loop that dies takes the worker with it, since a worker without it would only seem alive."""
+    side = asyncio.gather(*tasks)
+    try:
+        await asyncio.wait({side, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if side.done():
+            side.result()
+    finally:
+        side.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await side
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
