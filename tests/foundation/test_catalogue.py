@@ -42,8 +42,11 @@ SPECIFIED = {
 }
 
 
-def test_every_error_of_the_specification_is_there_and_no_other() -> None:
-    assert list(CATALOGUE) == [f"ERR-PYOCO-{number:04}" for number in SPECIFIED]
+def test_every_error_of_the_specification_is_there_and_ours_keep_clear_of_its_numbers() -> None:
+    numbers = [int(err_id.removeprefix("ERR-PYOCO-")) for err_id in CATALOGUE]
+    assert [number for number in numbers if number < 100] == list(SPECIFIED)
+    assert numbers == sorted(set(numbers))
+    assert all(entry.msg_id.removeprefix("MSG") == err_id.removeprefix("ERR") for err_id, entry in CATALOGUE.items())
 
 
 @pytest.mark.parametrize("number", SPECIFIED)

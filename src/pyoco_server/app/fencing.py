@@ -3,14 +3,18 @@
 Between the commit that begins an attempt and the first line of its function a process can be stopped for any time: by a
 signal, a debugger, the lid of a laptop. Meanwhile the job goes to another worker, and the node may succeed there. So a
 function is called only shortly after the commit; whoever comes late reads the log first, and calls the function only if
-the attempt is still the newest. This is asked where the function is called, in its thread: a look before it is handed
-over would leave a gap of its own.
+the attempt is still the newest. This is asked where the function is called, in its thread or process: a look before it
+is handed over would leave a gap of its own.
 """
 
 import asyncio
+import functools
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from typing_extensions import override
 
 from pyoco_server.app.calling import shape_of
 from pyoco_server.app.execution import Execution
@@ -27,6 +31,26 @@ _PATIENCE_SEC: Final = 60.0
 
 class TooLateError(PyocoServerError):
     """The attempt is over before its function was called."""
+
+
+class InTime(functools.partial[Any]):
+    """A function that refuses to be called too late; it can be sent to another process."""
+
+    latest: float
+    """In seconds since the epoch, by the clock of the machine: it is the same for all its processes."""
+
+    @override
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, or raise TooLateError."""
+        if time.time() > self.latest:
+            raise TooLateError("it is too late to begin")
+        return super().__call__(*args, **kwargs)
+
+    def around(self, function: Callable[..., Any]) -> "InTime":
+        """The same for another function."""
+        made = InTime(function)
+        made.latest = self.latest
+        return made
 
 
 class Fencing:
@@ -73,13 +97,19 @@ class Fence:
         watch: Watch | None = None,
     ) -> Any:  # noqa: ANN401 whatever the function returns
         """Call the function where it belongs, if it is not too late."""
-        if isolation is Isolation.PROCESS:  # which is not stopped when we are: what has been sent to it begins
-            await self._look_if_late()
-        else:
-            function = self._in_time(function)
-        return await self._workshop.call(
-            function, kwargs, isolation=isolation, args=args, timeout_sec=timeout_sec, watch=watch
+        call = functools.partial(
+            self._workshop.call, kwargs=kwargs, isolation=isolation, args=args, timeout_sec=timeout_sec
         )
+        if isolation is not Isolation.PROCESS:
+            return await call(self._in_time(function), watch=watch)
+        while True:  # a process is not stopped when we are, and has no log to look at: it comes back to us
+            known_at = await self._look_if_late()
+            in_time = InTime(function)
+            in_time.latest = (known_at + self._late).timestamp()
+            try:
+                return await call(in_time, watch=watch)
+            except TooLateError:
+                watch = None  # this one has seen a beginning
 
     async def close(self) -> None:
         """Nothing to let go of: the places are another's."""
@@ -110,9 +140,10 @@ class Fence:
             self.problem = UnavailableError(f"the log was not read for {_PATIENCE_SEC} s")
             raise self.problem from error
 
-    async def _look_if_late(self) -> None:
+    async def _look_if_late(self) -> datetime:
+        """Returns since when the attempt is known to be the newest; raises if it is not."""
         try:
-            while self._is_late():
+            while self._known_at is None or self._is_late():
                 asked_at = self._execution.clock.now()
                 await self._execution.load()
                 self._known_at = asked_at
@@ -122,3 +153,4 @@ class Fence:
         except PyocoServerError as error:
             self.problem = error
             raise
+        return self._known_at

@@ -11,7 +11,7 @@ from pyoco_server.core.payloads import ExecutionCreated
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
 
-Token = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=200)]
+Token = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]+\Z", max_length=200)]
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 

@@ -1,5 +1,6 @@
 """What is known of a run from its very first event: everything the platform needs to show it and to queue it."""
 
+import contextlib
 from typing import Annotated, Any
 
 import msgspec
@@ -31,8 +32,15 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, state: ExecutionState) -> "RunInput":
-        """Read it back; an execution created without any of it is a run of the flow its graph is named after."""
-        given: dict[str, Any] = dict(state.input or {})
-        known = given.get("run") or {}
-        params = given.get("params") or {}
-        return msgspec.convert({"flow_name": state.graph_id or "", **known, "params": params}, cls)
+        """Read it back; an execution created without any of it is a run of the flow its graph is named after.
+
+        Whoever creates an execution may give it any input, so that what looks like ours need not be.
+        """
+        given: dict[str, Any] = state.input or {}
+        params = given.get("params")
+        plain = {"flow_name": state.graph_id or "", "params": params if isinstance(params, dict) else {}}
+        known = given.get("run")
+        if isinstance(known, dict):
+            with contextlib.suppress(msgspec.ValidationError):
+                return msgspec.convert({**plain, **known, "params": plain["params"]}, cls)
+        return msgspec.convert(plain, cls)

@@ -7,20 +7,60 @@ takes the parsed arguments and returns the exit code.
 import argparse
 import sys
 
-from pyoco_server.cli import run_command
+from pyoco_server.cli import (
+    dlq_commands,
+    list_commands,
+    log_commands,
+    run_command,
+    run_commands,
+    submit_commands,
+    watch_command,
+    wheel_commands,
+    worker_commands,
+)
+from pyoco_server.cli.connection import add_connection_options, chosen_language
 from pyoco_server.cli.parsing import Parser, run_command_line
 
-_SUBCOMMANDS = (run_command,)
+_SUBCOMMANDS = (
+    run_command,
+    submit_commands,
+    run_commands,
+    list_commands,
+    watch_command,
+    log_commands,
+    worker_commands,
+    dlq_commands,
+    wheel_commands,
+)
+_DESCRIPTION = """\
+Run flows in this process, or submit them to a gateway, watch them, and steer them.
+
+On a terminal answers are tables and live views; in a pipe they are JSON, a document or an event a line.
+Exit codes: 0 done, 1 not understood or refused (stderr says why), 130 stopped by Ctrl-C."""
+_EPILOG = """\
+examples:
+  pyoco-client run flow.py --param name=Ada
+  pyoco-client --server http://127.0.0.1:8000 submit --flow-name hello --param name=Ada
+  pyoco-client watch RUN_ID --until-terminal
+  pyoco-client cancel --run-id RUN_ID --wait --timeout-sec 30"""
 _EXAMPLE = "pyoco-client run flow.py --param name=Ada"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_command_line(_parser(), argv)
+    given = sys.argv[1:] if argv is None else argv
+    return run_command_line(_parser(), given, chosen_language(given))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="pyoco-client", description="Run flows.", allow_abbrev=False)
+    parser = Parser(
+        prog="pyoco-client",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_connection_options(parser)
     parser.set_defaults(example=_EXAMPLE)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for subcommand in _SUBCOMMANDS:

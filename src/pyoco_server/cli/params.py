@@ -1,5 +1,6 @@
 """Parameters of a run as typed: ``--params-file``, then ``--params``, then each ``--param``; the later wins."""
 
+import argparse
 import json
 import math
 from collections.abc import Sequence
@@ -10,15 +11,32 @@ from pyoco_server.cli.usage import UsageError
 from pyoco_server.flows.errors import FlowSyntaxError
 from pyoco_server.flows.yaml_reader import plain, read_document
 
-_PAIR_EXAMPLE = """pyoco-client run flow.py --param name=Ada --param 'tags=["a", "b"]'"""
-_OBJECT_EXAMPLE = """pyoco-client run flow.py --params '{"name": "Ada", "count": 3}'"""
-_FILE_EXAMPLE = "echo 'name: Ada' > params.yaml && pyoco-client run flow.py --params-file params.yaml"
+_PAIR_EXAMPLE = """{command} --param name=Ada --param 'tags=["a", "b"]'"""
+_OBJECT_EXAMPLE = """{command} --params '{{"name": "Ada", "count": 3}}'"""
+_FILE_EXAMPLE = "echo 'name: Ada' > params.yaml && {command} --params-file params.yaml"
 _YAML = frozenset({".yaml", ".yml"})
 _HALF = "it has half of a surrogate pair, which is not text"
 
 
-def read_params(pairs: Sequence[str], text: str | None, file: str | None) -> dict[str, Any]:
-    """Put the three forms together; UsageError if one of them cannot be read."""
+def read_params(
+    pairs: Sequence[str], text: str | None, file: str | None, *, command: str = "pyoco-client run flow.py"
+) -> dict[str, Any]:
+    """Put the three forms together; UsageError, with an example of ``command``, if one of them cannot be read."""
+    try:
+        return _read(pairs, text, file)
+    except UsageError as error:
+        error.example = (error.example or "").format(command=command)
+        raise
+
+
+def add_params_options(parser: argparse.ArgumentParser) -> None:
+    """The three options."""
+    parser.add_argument("--param", metavar="K=V", action="append", default=[], help="a parameter: JSON, else text")
+    parser.add_argument("--params", metavar="JSON", help="parameters as a JSON object")
+    parser.add_argument("--params-file", metavar="FILE", help="a file with parameters, JSON or YAML")
+
+
+def _read(pairs: Sequence[str], text: str | None, file: str | None) -> dict[str, Any]:
     params: dict[str, Any] = {}
     if file is not None:
         params |= _file_object(Path(file))
@@ -28,6 +46,11 @@ def read_params(pairs: Sequence[str], text: str | None, file: str | None) -> dic
         name, value = _pair(pair)
         params[name] = value
     return params
+
+
+def strict_json(text: str) -> Any:  # noqa: ANN401 any JSON value
+    """Read JSON that a log could hold; ValueError if it is not."""
+    return _parsed(text)
 
 
 def typed_value(text: str) -> Any:  # noqa: ANN401 any JSON value

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from pyoco_server.cli.usage import UsageError, told
 from pyoco_server.errors import PyocoServerError
+from pyoco_server.messages import Language
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -25,8 +26,10 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)", example=self.get_default("example"))
 
 
-def run_command_line(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Run a command and return its exit code; what the user did wrong is told on stderr, without a traceback.
+def run_command_line(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, language: Language = Language.EN
+) -> int:
+    """Run a command and return its exit code; what went wrong is told on stderr, without a traceback.
 
     The parsed arguments' ``run`` takes them and returns the exit code.
     """
@@ -37,7 +40,7 @@ def run_command_line(parser: argparse.ArgumentParser, argv: Sequence[str] | None
         run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
     except PyocoServerError as error:
-        print(told(error), file=sys.stderr)  # noqa: T201 the command line speaks by printing
+        print(told(error, language), file=sys.stderr)  # noqa: T201 the command line speaks by printing
         return FAILED
     except KeyboardInterrupt:  # before the run began; a run has handlers of its own
         return INTERRUPTED

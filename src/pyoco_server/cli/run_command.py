@@ -10,7 +10,7 @@ from pyoco_server.cli.json_view import JsonView, reserved_stdout
 from pyoco_server.cli.live_view import LiveView
 from pyoco_server.cli.load_flow import load_flow, placed_in
 from pyoco_server.cli.local_run import LocalRun
-from pyoco_server.cli.params import read_params
+from pyoco_server.cli.params import add_params_options, read_params
 from pyoco_server.cli.plain_view import PlainView
 from pyoco_server.cli.terminal_lines import TerminalLines
 from pyoco_server.cli.view import View
@@ -37,9 +37,7 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     parser.add_argument("target", metavar="FILE|MODULE:FLOW", help="where the flow is")
     parser.add_argument("--flow", metavar="NAME", help="which flow, if the file has several")
-    parser.add_argument("--param", metavar="K=V", action="append", default=[], help="a parameter: JSON, else text")
-    parser.add_argument("--params", metavar="JSON", help="parameters as a JSON object")
-    parser.add_argument("--params-file", metavar="FILE", help="a file with parameters, JSON or YAML")
+    add_params_options(parser)
     parser.add_argument("--grace-sec", metavar="N", type=_seconds, default=10.0, help="time to stop after Ctrl-C (10)")
     looks = parser.add_mutually_exclusive_group()
     looks.add_argument("--json", action="store_true", help="write one event per line as JSON, and nothing else")

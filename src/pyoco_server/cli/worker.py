@@ -18,8 +18,8 @@ from pyoco_server.cli.parsing import DONE, FAILED, Parser, run_command_line
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.flows.model import Isolation
 from pyoco_server.logs import WORKER_SERVICE, configure_logging
-from pyoco_server.settings import Loaded, Settings, load_settings
-from pyoco_server.worker.flow_source import FlowSource, Resolver, discover, load_resolver, no_flows
+from pyoco_server.settings import Loaded, Settings, SettingsError, load_settings
+from pyoco_server.worker.flow_source import FlowSource, Resolver, ResolverError, discover, load_resolver, no_flows
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.worker import Worker
 
@@ -34,6 +34,7 @@ them back at once. Every option has an environment variable (see docs/settings.m
 _log = logging.getLogger(__name__)
 _EXAMPLE: Final = "pyoco-worker --tags cpu,gpu --flows myproject.flows"
 
+_LONGEST_POLL_SEC: Final = 300
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 _VARIABLES: Final = {
@@ -77,10 +78,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    loaded = load_settings({**os.environ, **_as_variables(arguments)})
-    _begin_logging(loaded)
-    options = _options(arguments, loaded.settings)
-    flows = FlowSource(_resolver(arguments))
+    try:
+        loaded = load_settings({**os.environ, **_as_variables(arguments)})
+        _begin_logging(loaded)
+        options = _options(arguments, loaded.settings)
+        flows = FlowSource(_resolver(arguments))
+    except (SettingsError, ResolverError) as error:
+        raise UsageError(str(error), example=_EXAMPLE) from error
     return asyncio.run(_work(loaded.settings, options, flows, run_once=arguments.run_once))
 
 
@@ -106,13 +110,15 @@ def _begin_logging(loaded: Loaded) -> None:
 
 def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions:
     tags = tuple(dict.fromkeys(tag.strip() for tag in (arguments.tags or "").split(",") if tag.strip()))
+    if arguments.tags is not None and not tags:
+        raise UsageError("--tags: there is no tag in it", example=_EXAMPLE)
     for tag in tags:
         if not _NAME.fullmatch(tag):
             raise UsageError(f"--tags: '{tag}' is not a tag: letters, digits, '_' and '-' only", example=_EXAMPLE)
     if arguments.worker_id and not _NAME.fullmatch(arguments.worker_id):
         raise UsageError(f"--worker-id '{arguments.worker_id}': letters, digits, '_' and '-' only", example=_EXAMPLE)
-    if arguments.poll_timeout <= 0:
-        raise UsageError("--poll-timeout must be more than 0 seconds", example=_EXAMPLE)
+    if not 0 < arguments.poll_timeout <= _LONGEST_POLL_SEC:
+        raise UsageError(f"--poll-timeout must be from 0 to {_LONGEST_POLL_SEC} seconds", example=_EXAMPLE)
     options = worker_options(settings, tags=tags, worker_id=arguments.worker_id or "")
     isolation = Isolation(arguments.isolation) if arguments.isolation else None
     return msgspec.structs.replace(options, isolation=isolation, poll_timeout_sec=arguments.poll_timeout)
@@ -123,7 +129,7 @@ def _resolver(arguments: argparse.Namespace) -> Resolver:
     if folder not in sys.path:  # as for a script: modules in the current directory can be imported
         sys.path.insert(0, folder)
     if arguments.flow_resolver and arguments.flows:
-        raise UsageError("--flow-resolver and --flows exclude each other: one of them says where flows are")
+        raise UsageError("--flow-resolver and --flows exclude each other: give one of them", example=_EXAMPLE)
     if arguments.flow_resolver:
         return load_resolver(arguments.flow_resolver)
     return discover(arguments.flows) if arguments.flows else no_flows

@@ -106,6 +106,10 @@ class Http(Section):
     """The port to listen on."""
     workflow_yaml_max_bytes: Annotated[v.Bytes, Var("PYOCO_WORKFLOW_YAML_MAX_BYTES", GATEWAY)] = 262_144
     """The largest flow.yaml that is accepted."""
+    watch_max_connections: Annotated[v.Count, Var("PYOCO_WATCH_MAX_CONNECTIONS", GATEWAY)] = 2_000
+    """How many connections may watch runs at the same time."""
+    watch_max_per_client: Annotated[v.Count, Var("PYOCO_WATCH_MAX_PER_CLIENT", GATEWAY)] = 100
+    """How many of them may come from one API key, or without keys from one address."""
     dashboard_language: Annotated[v.DashboardLanguage, Var("PYOCO_DASHBOARD_LANG", GATEWAY)] = "auto"
     """The language of the dashboard; `auto` is that of the server's locale."""
 

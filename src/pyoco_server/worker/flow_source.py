@@ -107,28 +107,42 @@ def _load(where: str) -> ModuleType:
         return _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except ResolverError:
         raise
-    except Exception as error:  # whatever the user's module raises
+    except (Exception, SystemExit) as error:  # whatever the user's module raises
         raise ResolverError(f"'{where}' cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ResolverError(f"there is no file '{path}'")
-    name = path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
+    file = path.resolve()
+    known = next((module for module in [*sys.modules.values()] if getattr(module, "__file__", None) == str(file)), None)
+    if known is not None:  # somebody has imported it already: its flows must not be there twice
+        return known
+    name = _free_name(path.stem)
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ResolverError(f"'{path}' is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:  # as python does for a script: what lies beside it can be imported
-        sys.path.insert(0, folder)
+    if str(file.parent) not in sys.path:  # as python does for a script: what lies beside it can be imported
+        sys.path.insert(0, str(file.parent))
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
+
+
+def _free_name(stem: str) -> str:
+    """The file's own name, so that child processes find its functions, unless a module has it already."""
+    taken = "." in stem or stem in sys.modules or stem in sys.builtin_module_names
+    return f"pyoco_flows_{stem.replace('.', '_')}" if taken else stem
 
 
 def _with_submodules(module: ModuleType) -> Iterator[ModuleType]:
     yield module
     if hasattr(module, "__path__"):
         for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}."):
-            yield _load(found.name)
+            if not found.name.endswith(".__main__"):  # a program, not a module: importing it would run it
+                yield _load(found.name)

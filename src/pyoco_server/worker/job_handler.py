@@ -38,6 +38,7 @@ from pyoco_server.logs import log_context, log_error
 from pyoco_server.worker.dispositions import Ack, DeadReason, Disposition, Leave, Letter, Nak, Term
 from pyoco_server.worker.driven_run import DrivenRun, SnapshotWriter
 from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, Resolved
+from pyoco_server.worker.isolating import isolated
 from pyoco_server.worker.options import NAK_DELAY_SEC, WorkerOptions
 from pyoco_server.worker.presence import Presence
 
@@ -199,9 +200,13 @@ class JobHandler:
     async def _resolve(self, job: Job, known: _Known) -> Resolved:
         workflow_yaml = RunInput.of(known.state).workflow_yaml
         if workflow_yaml is not None:
-            return await self._flows.from_yaml(workflow_yaml, job.flow_name)
-        model, functions = await self._flows.named(job.flow_name)
-        return msgspec.structs.replace(model, name=job.flow_name), functions
+            model, functions = await self._flows.from_yaml(workflow_yaml, job.flow_name)
+        else:
+            model, functions = await self._flows.named(job.flow_name)
+            model = msgspec.structs.replace(model, name=job.flow_name)
+        if self._options.isolation is not None:
+            model = isolated(model, functions, self._options.isolation)
+        return model, functions
 
     # --- Driving -----------------------------------------------------------------------------------------------------
 

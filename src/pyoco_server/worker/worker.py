@@ -82,13 +82,13 @@ class Worker:
         """Handle one job if there is one; False if there was none in time."""
         await self._prepare()
         side = [_named("heartbeats of runs", self._beat()), _named("in progress", self._say_in_progress())]
+        once = _named("one job", self._one_job())
+        over = _named("stopping", self._until_done_or_stopped(once))
         try:
-            for tag in self._options.tags:
-                if await self._pull_and_handle(tag, self._options.poll_timeout_sec / len(self._options.tags)):
-                    return True
-            return False
+            await _until_one_dies([*side, once], over)
+            return once.done() and not once.cancelled() and bool(once.result())
         finally:
-            await _end(side)
+            await _end([once, *side, over])
             await self._say_good_bye()
 
     async def _prepare(self) -> None:
@@ -120,11 +120,13 @@ class Worker:
             if delivery is not None:
                 await self._handle(delivery)
 
-    async def _pull_and_handle(self, tag: str, timeout_sec: float) -> bool:
-        delivery = await self._pull(tag, timeout_sec)
-        if delivery is not None:
-            await self._handle(delivery)
-        return delivery is not None
+    async def _one_job(self) -> bool:
+        for tag in self._options.tags:
+            delivery = await self._pull(tag, self._options.poll_timeout_sec / len(self._options.tags))
+            if delivery is not None:
+                await self._handle(delivery)
+                return True
+        return False
 
     async def _pull(self, tag: str, timeout_sec: float) -> Delivery | None:
         if self._before_pull is not None:
@@ -178,7 +180,14 @@ class Worker:
 
     # --- The end -----------------------------------------------------------------------------------------------------
 
-    async def _wait_for_stop(self, slots: Sequence[asyncio.Task[None]]) -> None:
+    async def _until_done_or_stopped(self, once: asyncio.Task[bool]) -> None:
+        stopping = _named("stopping", self._wait_for_stop([once]))
+        try:
+            await asyncio.wait({once, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+
+    async def _wait_for_stop(self, slots: Sequence[asyncio.Task[Any]]) -> None:
         """Over when all slots have come to rest after being told to, or have had their time."""
         await self._stopping.wait()
         at_once = _named("at once", self._stopped_now.wait())

@@ -90,7 +90,7 @@ def test_who_may_not_enter_is_told_so(tmp_path_factory: pytest.TempPathFactory) 
         server.kill()
 
 
-@pytest.mark.parametrize("field", ["user_credentials", "nkeys_seed", "tls_ca", "tls_cert", "tls_key"])
+@pytest.mark.parametrize("field", ["user_credentials", "tls_ca", "tls_cert", "tls_key"])
 def test_a_file_that_is_not_there_is_named(nats_server: NatsServer, field: str) -> None:
     options: dict[str, Any] = {field: "/nowhere/at all"}
     with pytest.raises(InvalidInputError, match=f"{field} cannot be used: there is no file '/nowhere/at all'"):

@@ -12,6 +12,7 @@ from typing import Any
 from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.adapters.isolation.main_module import ALIAS, MainModule, describe_main, import_main
+from pyoco_server.app.fencing import InTime
 
 
 class TaskReference:
@@ -32,6 +33,8 @@ class TaskReference:
 
 def sendable(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, or a reference to it if a task's wrapper stands in its place."""
+    if isinstance(function, InTime):
+        return function.around(sendable(function.func))
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     there = getattr(sys.modules.get(module), name, None)
     if there is function or _unwrapped(there) is not function:

@@ -265,12 +265,11 @@ async def connect(  # noqa: PLR0913 what an operator may have to say about a con
 ) -> Connection:
     """Connect to one of the servers in ``url`` (several are separated by commas); UnavailableError if none answers.
 
-    ``user_credentials`` and ``nkeys_seed`` are paths of files. While the servers stay away, it is tried again until
-    ``connect_timeout_sec`` is over; once connected, for ever.
+    ``user_credentials`` is the path of a file, ``nkeys_seed`` the seed itself. While the servers stay away, it is tried
+    again until ``connect_timeout_sec`` is over; once connected, for ever.
     """
     files = {
         "user_credentials": user_credentials,
-        "nkeys_seed": nkeys_seed,
         "tls_ca": tls_ca,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
@@ -281,7 +280,7 @@ async def connect(  # noqa: PLR0913 what an operator may have to say about a con
     options = {
         "name": name,
         "user_credentials": user_credentials,
-        "nkeys_seed": nkeys_seed,
+        "nkeys_seed_str": nkeys_seed,
         "token": token,
         "user": user,
         "password": password,

@@ -45,7 +45,7 @@ class Bucket:
         """What the key holds. With several replicas it may be a little old, unless the ``newest`` is asked for."""
         reader = self._leader if newest else self._reader
         found = await reader.last(kv_subject(self._bucket, key))
-        return NOTHING if found is None else entry_of(found)
+        return NOTHING if found is None else _entry(found)
 
     async def all(self) -> dict[str, bytes]:
         """What all keys hold, in the order of the keys."""
@@ -53,7 +53,7 @@ class Bucket:
         while True:
             page = await self._reader.page(subject, start=start)
             for message in page.messages:
-                found[message.headers[_SUBJECT].removeprefix(kv_subject(self._bucket, ""))] = entry_of(message).data
+                found[message.headers[_SUBJECT].removeprefix(kv_subject(self._bucket, ""))] = _entry(message).data
             if not page.messages or page.left == 0:
                 return {key: data for key, data in sorted(found.items()) if data is not None}
             start = page.messages[-1].sequence + 1
@@ -85,7 +85,7 @@ class Bucket:
             await self._connection.js.publish(kv_subject(self._bucket, key), b"", headers=headers)
 
 
-def entry_of(message: StoredMessage) -> Entry:
+def _entry(message: StoredMessage) -> Entry:
     """Markers are not values: of a key that was removed, by hand or by a limit of the bucket."""
     removed = message.headers.get(_OPERATION) in _REMOVED or _LIMIT_MARKER in message.headers
     return Entry(None if removed else message.data, message.sequence)

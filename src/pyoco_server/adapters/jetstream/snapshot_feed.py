@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
 from pyoco_server.adapters.jetstream.connection import Connection, translated
-from pyoco_server.adapters.jetstream.kv import entry_of
+from pyoco_server.adapters.jetstream.kv import _entry
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
@@ -61,7 +61,7 @@ class JetStreamSnapshotFeed:
         while len(changes) < limit:
             page = await self._reader.page(f"{self._keys}>", start=after + 1, most=limit - len(changes))
             for message in page.messages:
-                run_id, data = message.subject.removeprefix(self._keys), entry_of(message).data
+                run_id, data = message.subject.removeprefix(self._keys), _entry(message).data
                 changes.append(SnapshotChange(run_id, data, message.sequence))
             if not page.messages or page.left == 0:
                 break

@@ -1,0 +1,120 @@
+"""The read index as the rest of the program sees it: never in the way of the event loop."""
+
+import asyncio
+import queue
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+from pyoco_server.adapters.readmodel import paging, reading
+from pyoco_server.adapters.readmodel.schema import IN_MEMORY, open_reader, open_writer
+from pyoco_server.adapters.readmodel.writing import Writer
+from pyoco_server.app.ports import DueWait, IndexedRun, RunQuery, SnapshotChange, UnavailableError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+READERS: Final = 2
+
+
+class SqliteRunIndex:
+    """Keeps what lists need in a SQLite file, or in memory.
+
+    All writing is done in one thread, with one connection. Readers have threads and connections of their own and see
+    what was committed before they began; in memory there is one connection, and they take turns with the writer.
+    """
+
+    def __init__(self, path: Path | str = IN_MEMORY) -> None:
+        """Open the file, or make it. A file of another version or a damaged one is made anew.
+
+        InvalidInputError if there is something else in its place, or it cannot be written there.
+        """
+        self._connections = [open_writer(str(path))]
+        self._writer = Writer(self._connections[0])
+        self._writing = self._reading = ThreadPoolExecutor(1, thread_name_prefix="run-index-writer")
+        if str(path) != IN_MEMORY:
+            self._connections += [open_reader(str(path)) for _ in range(READERS)]
+            self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="run-index-reader")
+        self._readers: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        for connection in self._connections[-READERS:]:
+            self._readers.put(connection)
+
+    async def position(self) -> int:
+        """Up to where in the feed it is up to date."""
+        return (await self._read(reading.feed))[1]
+
+    async def origin(self) -> str:
+        """Which snapshots it was made from."""
+        return (await self._read(reading.feed))[0]
+
+    async def apply(self, changes: Sequence[SnapshotChange], position: int) -> None:
+        """Take changes, and remember that it is up to date up to ``position``."""
+        await self._write(self._writer.apply, changes, position)
+
+    async def forget(self, before: int) -> None:
+        """Remove the runs whose newest change is older than this sequence."""
+        await self._write(self._writer.forget, before)
+
+    async def clear(self, origin: str = "") -> None:
+        """Forget everything."""
+        await self._write(self._writer.clear, origin)
+
+    async def page(self, query: RunQuery) -> Sequence[IndexedRun]:
+        """The newest runs that fit."""
+        return await self._read(paging.page, query)
+
+    async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
+        """How many runs have which status."""
+        return await self._read(reading.counts, tenant_id)
+
+    async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:
+        """Waits past their deadline."""
+        return await self._read(reading.due, now, limit)
+
+    async def silent(self, since: float, limit: int = 100) -> Sequence[dict[str, Any]]:
+        """Summaries of runs without a sign of life."""
+        return await self._read(reading.silent, since, limit)
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the file."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._reading.shutdown()
+        self._writing.shutdown()
+        for connection in reversed(self._connections):
+            connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def _write(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        def write() -> R:
+            return _translated(lambda: work(*args, **kwargs))
+
+        return await asyncio.get_running_loop().run_in_executor(self._writing, write)
+
+    async def _read(self, ask: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        def read() -> R:
+            connection = self._readers.get()
+            try:
+                return _translated(lambda: ask(connection, *args, **kwargs))
+            finally:
+                self._readers.put(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reading, read)
+
+
+def _translated(work: Callable[[], R]) -> R:
+    """Within this, a disk that is full or broken is an UnavailableError."""
+    try:
+        return work()
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.DatabaseError as error:
+        raise UnavailableError(f"the run index cannot be used: {error}") from error

@@ -1,0 +1,183 @@
+"""Pages of runs, merged from the cells that fit; the schema tells what cells are.
+
+Two filters are no part of any order:
+
+- ``updated_after`` T. What was submitted after T was updated after T, so a page is filled from there first, as if there
+  were no such filter. What is left are the runs that were under way at T. They are found by how long they took: those
+  that took less than D seconds were submitted after T - D. There is one class of runs for each doubling of D, so that
+  little is looked at in vain.
+- ``run_id_prefix``. If few ids begin with it, those are looked at. If many do, any part of the list has some of them.
+"""
+
+import heapq
+import itertools
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from pyoco_server.adapters.readmodel.reading import SUMMARY, number_of
+from pyoco_server.adapters.readmodel.schema import NOTHING
+from pyoco_server.app.ports import Cursor, IndexedRun, RunQuery
+
+FEW: Final = 5_000
+"""So many runs are looked at in one go, if their ids are all there is to go by."""
+
+_END_OF_TIME: Final = 1e300
+_BEHIND_ALL: Final = "\U0010ffff"
+_SHORTEST_READ: Final = 4
+_CELLS: Final = "SELECT flow, status, tag FROM cells WHERE tenant = :tenant AND flow = :flow AND runs > 0"
+_COUNT_PREFIX: Final = """SELECT count(*) FROM
+    (SELECT 1 FROM runs AS r INDEXED BY runs_by_id WHERE r.run_id >= :prefix AND r.run_id < :prefix_end LIMIT :few)"""
+
+
+class _Found(NamedTuple):
+    """A run on a page. They compare as they are listed, since no two have the same id."""
+
+    submitted_at: float
+    run_id: str
+    key: int
+
+
+class _Wanted(NamedTuple):
+    """What a run must be like, but for its place in the list."""
+
+    terms: Mapping[str, int]
+    """By column."""
+    conditions: list[str]
+    parameters: dict[str, Any]
+    limit: int
+
+
+def page(connection: sqlite3.Connection, query: RunQuery) -> list[IndexedRun]:
+    """The newest runs that fit."""
+    connection.execute("BEGIN")  # all that follows sees the same runs
+    try:
+        wanted = _wanted(connection, query)
+        if wanted is None:
+            return []
+        return [_indexed(connection, found) for found in _search(connection, query, wanted)]
+    finally:
+        connection.execute("COMMIT")
+
+
+def _wanted(connection: sqlite3.Connection, query: RunQuery) -> _Wanted | None:
+    """None if no run can be like that."""
+    texts = {
+        "tenant": query.tenant_id,
+        "flow": query.flow,
+        "status": query.status,
+        "tag": query.tag,
+        "yaml": query.workflow_yaml_sha256,
+    }
+    terms: dict[str, int] = {}
+    for name, text in texts.items():
+        if text is not None:
+            number = number_of(connection, text)
+            if number is None:
+                return None
+            terms[name] = number
+    if query.limit <= 0:
+        return None
+    at, run_id = query.before or (_END_OF_TIME, "")
+    parameters: dict[str, Any] = {**terms, "at": at, "run_id": run_id}
+    conditions: list[str] = []
+    if query.run_id_prefix:
+        conditions.append("r.run_id >= :prefix AND r.run_id < :prefix_end")
+        parameters |= {"prefix": query.run_id_prefix, "prefix_end": query.run_id_prefix + _BEHIND_ALL}
+    if query.updated_after is not None:
+        conditions.append("r.updated_at > :updated_after")
+        parameters |= {"updated_after": query.updated_after}
+    return _Wanted(terms, conditions, parameters, query.limit)
+
+
+def _search(connection: sqlite3.Connection, query: RunQuery, wanted: _Wanted) -> list[_Found]:
+    if query.run_id_prefix and _is_rare(connection, wanted):
+        return _gather(connection, wanted, "runs AS r INDEXED BY runs_by_id", wanted.conditions, wanted.limit)
+    if query.updated_after is None:
+        return [*itertools.islice(_listed(connection, wanted, wanted.conditions), wanted.limit)]
+    since = [*wanted.conditions, "r.submitted_at > :updated_after"]
+    found = [*itertools.islice(_listed(connection, wanted, since), wanted.limit)]
+    if len(found) < wanted.limit:
+        found += _under_way(connection, wanted, wanted.limit - len(found))
+    return found
+
+
+def _listed(connection: sqlite3.Connection, wanted: _Wanted, conditions: list[str]) -> Iterator[_Found]:
+    """The list from the place on, merged from its cells; one that was not read far enough is read on."""
+    terms = wanted.terms
+    if "yaml" in terms:
+        given = [name for name in ("tenant", "yaml") if name in terms]
+        columns = [*given, "flow", "status", "tag"]
+    else:
+        given = [name for name in ("tenant", "flow") if name in terms]
+        columns = [*given, "status", "tag"]
+    source = f"runs AS r INDEXED BY {'_'.join(('runs_listed', *given))}"
+    sql = _select(source, [*_equal(columns), *conditions], is_yaml="yaml" in terms)
+    cells = _yaml_cells(connection, source, terms) if "yaml" in terms else _cells(connection, terms)
+    cells = [cell for cell in cells if all(terms.get(name, number) == number for name, number in cell.items())]
+    length = min(max(2 * wanted.limit // max(len(cells), 1), _SHORTEST_READ), wanted.limit)
+    return heapq.merge(*(_walk(connection, sql, wanted.parameters | cell, length) for cell in cells), reverse=True)
+
+
+def _cells(connection: sqlite3.Connection, terms: Mapping[str, int]) -> list[dict[str, int]]:
+    where = {name: terms.get(name, NOTHING) for name in ("tenant", "flow")}
+    return [{"status": status, "tag": tag} for _, status, tag in connection.execute(_CELLS, where)]
+
+
+def _yaml_cells(connection: sqlite3.Connection, source: str, terms: Mapping[str, int]) -> list[dict[str, int]]:
+    """The cells of the runs of one workflow: they are not counted, but found by jumping from each to the next."""
+    given = " AND ".join(_equal([name for name in ("tenant", "yaml") if name in terms]))
+    sql = f"""SELECT r.flow, r.status, r.tag FROM {source}
+        WHERE {given} AND r.yaml > 0 AND (r.flow, r.status, r.tag) > (:flow, :status, :tag)
+        ORDER BY r.flow, r.status, r.tag LIMIT 1"""  # noqa: S608 our own parts
+    cells: list[dict[str, int]] = []
+    cell = {"flow": -1, "status": -1, "tag": -1}
+    while found := connection.execute(sql, {**terms, **cell}).fetchone():
+        cell = dict(zip(cell, found, strict=True))
+        cells.append(cell)
+    return cells
+
+
+def _walk(connection: sqlite3.Connection, sql: str, parameters: dict[str, Any], length: int) -> Iterator[_Found]:
+    parameters["limit"] = length
+    while True:
+        rows = [_Found(*row) for row in connection.execute(sql, parameters)]
+        yield from rows
+        if len(rows) < parameters["limit"]:
+            return
+        parameters |= {"at": rows[-1].submitted_at, "run_id": rows[-1].run_id, "limit": parameters["limit"] * 2}
+
+
+def _under_way(connection: sqlite3.Connection, wanted: _Wanted, limit: int) -> list[_Found]:
+    """Those that were submitted, but not yet for the last time updated, when ``updated_after`` was now."""
+    conditions = [
+        "r.span = s.span",
+        "r.submitted_at >= :updated_after - s.shorter_than",
+        "r.submitted_at <= min(:updated_after, :at)",
+        *wanted.conditions,
+    ]
+    return _gather(connection, wanted, "spans AS s CROSS JOIN runs AS r INDEXED BY runs_by_span", conditions, limit)
+
+
+def _gather(
+    connection: sqlite3.Connection, wanted: _Wanted, source: str, conditions: list[str], limit: int
+) -> list[_Found]:
+    """Look at all that the source offers, and keep the newest."""
+    sql = _select(source, [*conditions, *_equal(wanted.terms)])
+    return [_Found(*row) for row in connection.execute(sql, {**wanted.parameters, "limit": limit})]
+
+
+def _select(source: str, conditions: list[str]) -> str:
+    where = " AND ".join([*conditions, "(r.submitted_at, r.run_id) < (:at, :run_id)"])
+    order = "ORDER BY r.submitted_at DESC, r.run_id DESC LIMIT :limit"
+    return f"SELECT r.submitted_at, r.run_id, r.key FROM {source} WHERE {where} {order}"  # noqa: S608 our own parts
+
+
+def _is_rare(connection: sqlite3.Connection, wanted: _Wanted) -> bool:
+    [count] = connection.execute(_COUNT_PREFIX, {**wanted.parameters, "few": FEW + 1}).fetchone()
+    return bool(count <= FEW)
+
+
+def _indexed(connection: sqlite3.Connection, found: _Found) -> IndexedRun:
+    [summary] = connection.execute("SELECT summary FROM runs WHERE key = ?", (found.key,)).fetchone()
+    return IndexedRun(Cursor(found.submitted_at, found.run_id), SUMMARY.decode(summary))

@@ -1,0 +1,46 @@
+"""Short questions to the index; for pages of runs, see ``paging``."""
+
+import sqlite3
+from typing import Any, Final
+
+import msgspec
+
+from pyoco_server.adapters.readmodel.schema import NOTHING
+from pyoco_server.app.ports import DueWait
+
+_COUNTS: Final = """SELECT text, sum(runs) FROM cells JOIN terms ON id = status
+    WHERE tenant = ? AND flow = ? GROUP BY status HAVING sum(runs) > 0"""
+_DUE: Final = """SELECT run_id, node_id FROM waits INDEXED BY waits_by_deadline JOIN runs ON key = run
+    WHERE deadline <= ? ORDER BY deadline LIMIT ?"""
+_SILENT: Final = """SELECT summary FROM runs INDEXED BY runs_by_life
+    WHERE alive_at < ? ORDER BY alive_at LIMIT ?"""
+
+SUMMARY: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def number_of(connection: sqlite3.Connection, text: str) -> int | None:
+    """The number of a term; None if no run ever had it."""
+    found = connection.execute("SELECT id FROM terms WHERE text = ?", (text,)).fetchone()
+    return None if found is None else int(found[0])
+
+
+def feed(connection: sqlite3.Connection) -> tuple[str, int]:
+    """Which snapshots the index was made from, and up to where."""
+    origin, position = connection.execute("SELECT origin, position FROM feed").fetchone()
+    return str(origin), int(position)
+
+
+def counts(connection: sqlite3.Connection, tenant_id: str | None) -> dict[str, int]:
+    """How many runs have which status."""
+    tenant = NOTHING if tenant_id is None else number_of(connection, tenant_id)
+    return {} if tenant is None else dict(connection.execute(_COUNTS, (tenant, NOTHING)))
+
+
+def due(connection: sqlite3.Connection, now: float, limit: int) -> list[DueWait]:
+    """Waits past their deadline."""
+    return [DueWait(*row) for row in connection.execute(_DUE, (now, max(limit, 0)))]
+
+
+def silent(connection: sqlite3.Connection, since: float, limit: int) -> list[dict[str, Any]]:
+    """Summaries of runs without a sign of life."""
+    return [SUMMARY.decode(summary) for (summary,) in connection.execute(_SILENT, (since, max(limit, 0)))]

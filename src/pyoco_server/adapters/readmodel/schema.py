@@ -1,0 +1,162 @@
+"""How the index is laid out in its file, and how the file is opened.
+
+Runs are listed by (submitted_at, run_id). The runs that share a tenant, a flow, a status and a tag are a cell. There is
+an index for each of tenant and flow given or not, in which each cell lies in one piece and in that order; a page is
+merged from the cells that fit, reading a few runs of each, however many there are. How many runs a cell has is kept in
+a table of its own, which also answers how many runs have which status. Runs that were submitted with their workflow are
+listed by its hash as well.
+
+An index for each set of filters would save the merging, but every run would be written to four times as many places.
+Texts that many runs share are kept once, as terms, and numbered, so that the indexes stay small; 0 stands for none.
+"""
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from pyoco_server.errors import InvalidInputError
+
+SCHEMA_VERSION: Final = 1
+"""A file of another version is thrown away: what is in it can be read from the snapshots again."""
+
+IN_MEMORY: Final = ":memory:"
+NOTHING: Final = 0
+"""The number of no text. In cells: of any tenant, or of any flow."""
+
+_APPLICATION_ID: Final = 0x50594F49
+_MAGIC: Final = b"SQLite format 3\0"
+_APPLICATION_ID_AT: Final = slice(68, 72)
+_BUSY_SEC: Final = 10.0
+_CACHE_KIB: Final = 32 * 1024
+_CHECKPOINT_PAGES: Final = 16 * 1024
+"""When the write-ahead log is folded into the file: seldom, since neighbouring changes share pages."""
+
+LONGEST_SPAN: Final = 40
+"""The class of runs that took 2**39 seconds or more, as those with a wrong clock did."""
+
+_TABLES: Final = """
+CREATE TABLE feed (origin TEXT NOT NULL, position INTEGER NOT NULL);
+INSERT INTO feed VALUES ('', 0);
+
+CREATE TABLE terms (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+
+CREATE TABLE runs (
+    key INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    submitted_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    span INTEGER NOT NULL,
+    tenant INTEGER NOT NULL,
+    flow INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    yaml INTEGER NOT NULL,
+    alive_at REAL,
+    summary BLOB NOT NULL
+);
+CREATE INDEX runs_by_id ON runs (run_id, submitted_at, tenant);
+CREATE INDEX runs_by_sequence ON runs (sequence);
+CREATE INDEX runs_by_span ON runs (span, submitted_at);
+CREATE INDEX runs_by_life ON runs (alive_at) WHERE alive_at IS NOT NULL;
+CREATE INDEX runs_listed ON runs (status, tag, submitted_at, run_id);
+CREATE INDEX runs_listed_tenant ON runs (tenant, status, tag, submitted_at, run_id);
+CREATE INDEX runs_listed_flow ON runs (flow, status, tag, submitted_at, run_id);
+CREATE INDEX runs_listed_tenant_flow ON runs (tenant, flow, status, tag, submitted_at, run_id);
+CREATE INDEX runs_listed_yaml ON runs (yaml, flow, status, tag, submitted_at, run_id) WHERE yaml > 0;
+CREATE INDEX runs_listed_tenant_yaml ON runs (tenant, yaml, flow, status, tag, submitted_at, run_id) WHERE yaml > 0;
+
+CREATE TABLE spans (span INTEGER PRIMARY KEY, shorter_than REAL NOT NULL);
+
+CREATE TABLE waits (run INTEGER, node_id TEXT, deadline REAL NOT NULL, PRIMARY KEY (run, node_id)) WITHOUT ROWID;
+CREATE INDEX waits_by_deadline ON waits (deadline);
+
+CREATE TABLE cells (
+    tenant INTEGER,
+    flow INTEGER,
+    status INTEGER,
+    tag INTEGER,
+    runs INTEGER NOT NULL,
+    PRIMARY KEY (tenant, flow, status, tag)
+) WITHOUT ROWID;
+"""
+
+
+def span_of(duration_sec: float) -> int:
+    """The class of runs that took about as long: 0 below a second, then one for each doubling."""
+    return min(int(duration_sec).bit_length(), LONGEST_SPAN) if duration_sec > 0 else 0
+
+
+def open_writer(path: str) -> sqlite3.Connection:
+    """Open the file, or make it; InvalidInputError if there is something in it that is not ours to throw away."""
+    try:
+        connection = _connect_if_usable(path)
+        if connection is None:
+            _discard(path)
+            connection = _connect(path)
+            _create(connection)
+    except sqlite3.OperationalError as error:
+        raise InvalidInputError(f"the run index cannot be kept in '{path}': {error}") from error
+    return connection
+
+
+def open_reader(path: str) -> sqlite3.Connection:
+    """One more connection, which only reads."""
+    connection = _connect(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    # Each connection serves one thread at a time, though not always the same one.
+    connection = sqlite3.connect(path, timeout=_BUSY_SEC, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_if_usable(path: str) -> sqlite3.Connection | None:
+    try:
+        connection = _connect(path)
+        found = [connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")]
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:  # damaged, or no database
+        return None
+    if found == [_APPLICATION_ID, SCHEMA_VERSION]:
+        return connection
+    connection.close()
+    return None
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    # First of all the mark that it is ours: whoever dies halfway leaves a file that may be thrown away.
+    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(f"BEGIN; {_TABLES}")
+    spans = [*((span, 1 << span) for span in range(LONGEST_SPAN)), (LONGEST_SPAN, 1e300)]
+    connection.executemany("INSERT INTO spans VALUES (?, ?)", spans)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _discard(path: str) -> None:
+    """Remove an index that cannot be used; nobody's data but ours."""
+    if path == IN_MEMORY:
+        return
+    file = Path(path)
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
+        head = opened.read(100)
+        ours = head[_APPLICATION_ID_AT] == _APPLICATION_ID.to_bytes(4, "big")
+        if head and not (head.startswith(_MAGIC) and ours):
+            raise InvalidInputError(
+                f"the run index cannot be kept in '{path}': that file is something else; choose another place"
+            )
+    for name in (file, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        name.unlink(missing_ok=True)

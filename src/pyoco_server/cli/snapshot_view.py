@@ -1,0 +1,98 @@
+"""A run's snapshot, drawn: how it stands, its tasks, and what it waits for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pyoco_server.cli.descriptions import duration, failure, one_line, progress, prompt_text, shown
+from pyoco_server.cli.output import STYLES, cell, moment
+from pyoco_server.core.wire import JsonObject
+
+
+def snapshot_view(snapshot: JsonObject) -> RenderableType:
+    """The whole of it."""
+    parts: list[RenderableType] = [_headline(snapshot)]
+    for name, text in _remarks(snapshot):
+        parts.append(Text.assemble((f"{name}: ", "bold"), one_line(text)))
+    tasks = _tasks(snapshot)
+    parts += [tasks] if tasks is not None else []
+    parts += [_wait(wait, snapshot) for wait in snapshot.get("waiting") or () if isinstance(wait, Mapping)]
+    return Group(*parts)
+
+
+def status_line(snapshot: JsonObject) -> str:
+    """How it stands, in a line without the time."""
+    tasks = snapshot.get("tasks")
+    words = [f"{name}={status}" for name, status in tasks.items()] if isinstance(tasks, dict) else []
+    error = snapshot.get("error")
+    return one_line(" ".join([str(snapshot.get("status")), *words, *([f"error: {error}"] if error else [])]))
+
+
+def _headline(snapshot: JsonObject) -> Text:
+    status = str(snapshot.get("status"))
+    took = _lasted(snapshot.get("start_time"), snapshot.get("end_time"))
+    return Text.assemble(
+        (status, STYLES.get(status, "bold")),
+        f"  {one_line(str(snapshot.get('flow_name')))}  {one_line(str(snapshot.get('run_id')))}",
+        (f"  {took}" if took else "", "dim"),
+    )
+
+
+def _remarks(snapshot: JsonObject) -> list[tuple[str, str]]:
+    told = {
+        "params": shown(snapshot["params"]) if snapshot.get("params") else None,
+        "worker": snapshot.get("worker_id"),
+        "updated": moment(snapshot.get("updated_at")),
+        "cancel requested": moment(snapshot.get("cancel_requested_at")),
+        "reason": snapshot.get("cancel_reason"),
+        "error": snapshot.get("error"),
+    }
+    return [(name, str(value)) for name, value in told.items() if value]
+
+
+def _tasks(snapshot: JsonObject) -> Table | None:
+    """With records a row for each time a task ran, else one for each task."""
+    records = snapshot.get("task_records")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    if isinstance(records, dict) and records:
+        for title in ("TASK", "STATUS", "ATTEMPT", "TOOK", "RESULT"):
+            table.add_column(title, overflow="ellipsis")
+        for node_id, record in records.items():
+            table.add_row(*_record(node_id, record if isinstance(record, dict) else {}))
+        return table
+    tasks = snapshot.get("tasks")
+    if not isinstance(tasks, dict) or not tasks:
+        return None
+    table.add_column("TASK")
+    table.add_column("STATUS")
+    for name, status in tasks.items():
+        table.add_row(cell(name), cell(status))
+    return table
+
+
+def _record(node_id: str, record: Mapping[str, Any]) -> tuple[Text, ...]:
+    error = record.get("error")
+    if error is not None:
+        result: object = failure(error) if isinstance(error, dict) else str(error)
+    elif "output" in record:
+        result = shown(record["output"])
+    else:
+        result = progress(record.get("progress"), record.get("message")) or None
+    took = _lasted(record.get("started_at"), record.get("ended_at"))
+    return cell(node_id), cell(record.get("status")), cell(record.get("attempt")), cell(took), cell(result)
+
+
+def _wait(wait: Mapping[str, Any], snapshot: JsonObject) -> Text:
+    node_id, prompt = one_line(str(wait.get("node_id"))), wait.get("prompt")
+    asked = f": {prompt_text(prompt)}" if isinstance(prompt, dict) and prompt else ""
+    how = f"pyoco-client resume {one_line(str(snapshot.get('run_id')))} {node_id} --input JSON"
+    return Text.assemble((f"'{node_id}' waits{asked}", STYLES["WAITING"]), (f"  ({how})", "dim"))
+
+
+def _lasted(begin: object, end: object) -> str | None:
+    if isinstance(begin, int | float) and isinstance(end, int | float):
+        return duration(max(float(end) - float(begin), 0.0))
+    return None

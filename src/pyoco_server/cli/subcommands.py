@@ -1,0 +1,38 @@
+"""How subcommands of ``pyoco-client`` describe themselves."""
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyoco_server.cli.connection import add_connection_options
+
+if TYPE_CHECKING:
+    Subcommands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 argparse has no other name for it
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_command(
+    subcommands: "Subcommands", name: str, run: Run, *, summary: str, example: str, more: str = ""
+) -> argparse.ArgumentParser:
+    """Add a subcommand that talks to a gateway; its arguments are added to what is returned."""
+    parser = subcommands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[:1].upper()}{summary[1:]}.\n{more}".rstrip(),
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_connection_options(parser)
+    parser.set_defaults(run=run, example=example)
+    return parser
+
+
+def add_id(parser: argparse.ArgumentParser, name: str, help_text: str) -> None:
+    """An id that must be given: as it is, or by name as in ``--run-id``."""
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument(name, metavar=name.upper(), nargs="?", default=argparse.SUPPRESS, help=help_text)
+    either.add_argument(
+        f"--{name.replace('_', '-')}", dest=name, metavar="ID", default=argparse.SUPPRESS, help="the same by name"
+    )

@@ -1,0 +1,136 @@
+"""``wheels``, ``wheel-history``, ``wheel-upload`` and ``wheel-delete``: the code workers are given."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyoco_server.cli import argument_types as kinds
+from pyoco_server.cli.connection import connected
+from pyoco_server.cli.output import (
+    Column,
+    add_output_option,
+    is_terminal,
+    joined,
+    moment,
+    print_fields,
+    print_json,
+    print_table,
+    wants_json,
+)
+from pyoco_server.cli.parsing import DONE
+from pyoco_server.cli.subcommands import add_command
+from pyoco_server.cli.usage import UsageError
+from pyoco_server.client import calls
+from pyoco_server.client.steps import Sent
+from pyoco_server.core.wire import JsonObject
+
+if TYPE_CHECKING:
+    from pyoco_server.cli.subcommands import Subcommands
+
+_UPLOAD_EXAMPLE = "pyoco-client wheel-upload --wheel-file dist/demo-1.2.0-py3-none-any.whl --tags cpu,linux"
+_DELETE_EXAMPLE = "pyoco-client wheel-delete --name demo-1.2.0-py3-none-any.whl"
+_HISTORY_EXAMPLE = "pyoco-client wheel-history --limit 100 --action upload"
+_WHEELS = (
+    Column("NAME", lambda wheel: wheel.get("name")),
+    Column("BYTES", lambda wheel: wheel.get("size_bytes")),
+    Column("TAGS", lambda wheel: joined(wheel.get("tags"))),
+    Column("MODIFIED", lambda wheel: moment(wheel.get("modified"))),
+    Column("SHA256", lambda wheel: str(wheel.get("sha256_hex") or "-")[:12]),
+)
+_HISTORY = (
+    Column("TIME", lambda event: moment(event.get("occurred_at"))),
+    Column("ACTION", lambda event: event.get("action")),
+    Column("NAME", lambda event: event.get("wheel_name")),
+    Column("TAGS", lambda event: joined(event.get("tags"))),
+    Column("BY", lambda event: (event.get("actor") or {}).get("api_key_id")),
+    Column("FROM", lambda event: (event.get("source") or {}).get("remote_addr")),
+)
+
+
+def add_to(subcommands: "Subcommands") -> None:
+    """Describe the arguments."""
+    wheels = add_command(subcommands, "wheels", _wheels, summary="list wheels", example="pyoco-client wheels")
+    add_output_option(wheels)
+
+    history = add_command(
+        subcommands,
+        "wheel-history",
+        _history,
+        summary="list who uploaded and deleted wheels",
+        example=_HISTORY_EXAMPLE,
+    )
+    history.add_argument(
+        "--limit", metavar="N", type=kinds.whole_number(1, 500), help="at most so many (100; up to 500)"
+    )
+    history.add_argument("--wheel-name", metavar="NAME", type=_wheel_name, help="only this wheel")
+    history.add_argument("--action", choices=["upload", "delete"], help="only this")
+    add_output_option(history)
+
+    upload = add_command(
+        subcommands, "wheel-upload", _upload, summary="upload a wheel for the workers", example=_UPLOAD_EXAMPLE
+    )
+    upload.add_argument("--wheel-file", metavar="FILE", required=True, help="the wheel (required)")
+    upload.add_argument("--tags", metavar="A,B", type=kinds.names, default=[], help="for workers with these tags (all)")
+    upload.add_argument(
+        "--replace",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="replace what is there; the version must be higher either way",
+    )
+    delete = add_command(subcommands, "wheel-delete", _delete, summary="delete a wheel", example=_DELETE_EXAMPLE)
+    delete.add_argument("--name", metavar="NAME", type=_wheel_name, required=True, help="which wheel (required)")
+
+
+def _wheel_name(text: str) -> str:
+    if not text.endswith(".whl") or "/" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a wheel, such as demo-1.2.0-py3-none-any.whl")
+    return text
+
+
+def _wheels(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        found = client.wheels()
+    if wants_json(arguments):
+        print_json(found)
+    else:
+        print_table(_WHEELS, found, empty="no wheels")
+    return DONE
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        found = client.wheel_history(limit=arguments.limit, wheel_name=arguments.wheel_name, action=arguments.action)
+    if wants_json(arguments):
+        print_json(found)
+    else:
+        print_table(_HISTORY, found, empty="nothing was uploaded or deleted")
+    return DONE
+
+
+def _upload(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        return _tell(client.do(_from_file(arguments)))
+
+
+def _from_file(arguments: argparse.Namespace) -> Sent[JsonObject]:
+    path = Path(arguments.wheel_file)
+    if path.suffix != ".whl":
+        raise UsageError(f"--wheel-file {path}: not the name of a wheel (*.whl)", example=_UPLOAD_EXAMPLE)
+    try:
+        return calls.upload_wheel(path, tags=arguments.tags, replace=arguments.replace)
+    except (OSError, ValueError) as error:  # ValueError: a name no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--wheel-file {path}: {reason}", example=_UPLOAD_EXAMPLE) from error
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        return _tell(client.delete_wheel(arguments.name))
+
+
+def _tell(answer: JsonObject) -> int:
+    if is_terminal():
+        print_fields({**answer, "modified": moment(answer.get("modified"))})
+    else:
+        print_json(answer)
+    return DONE

@@ -1,0 +1,311 @@
+"""Every request the client can send, one function each."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypedDict
+
+import httpx
+from typing_extensions import Unpack
+
+from pyoco_server.client.call import Call, any_json, as_array, as_bytes, as_object, as_text, field, segment
+from pyoco_server.client.steps import Sent
+from pyoco_server.core.wire import JsonObject, parse_object
+from pyoco_server.errors import InvalidInputError
+
+Include = str | Sequence[str]
+"""``"records"``, ``"full"`` or ``"all"``; one of them, or several."""
+Objects = list[JsonObject]
+Source = str | os.PathLike[str]
+WHOLE: Final = "full"
+
+
+class Filters(TypedDict, total=False):
+    """Which runs to list."""
+
+    status: str | None
+    flow: str | None
+    tag: str | None
+    updated_after: float | None
+    cursor: str | None
+    workflow_yaml_sha256: str | None
+    limit: int | None
+    include: Include
+
+
+class RunPage(NamedTuple):
+    """Some runs, and the cursor to those behind them; None if there are none."""
+
+    items: list[JsonObject]
+    next_cursor: str | None
+
+
+class EventPage(NamedTuple):
+    """Some events of a log, the version they lead to, and where to go on; None at the end of the log."""
+
+    events: list[JsonObject]
+    version: int
+    next_after: int | None
+
+
+# --- Submitting ------------------------------------------------------------------------------------------------------
+
+
+def submission(
+    flow_name: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    tag: str | None = None,
+    tags: Sequence[str] | None = None,
+    idempotency_key: str | None = None,
+) -> Call[JsonObject]:
+    """Submit a run; the gateway's whole answer."""
+    body: JsonObject = {"flow_name": flow_name, "params": parse_object(dict(params or {}))}
+    body |= {"tag": tag} if tag is not None else {}
+    body |= {"tags": list(tags)} if tags is not None else {}
+    headers = {"Idempotency-Key": _header(idempotency_key)} if idempotency_key is not None else {}
+    return Call(method="POST", path="/runs", json=body, headers=headers, read=as_object)
+
+
+def submit(
+    flow_name: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    tag: str | None = None,
+    tags: Sequence[str] | None = None,
+    idempotency_key: str | None = None,
+) -> Sent[str]:
+    """Submit a run and return its id.
+
+    With an idempotency key the same submission again, by whomever, gives the same run; only then is it repeated if
+    the connection breaks.
+    """
+    call = submission(flow_name, params, tag=tag, tags=tags, idempotency_key=idempotency_key)
+    return Sent(_giving_run_id(call))
+
+
+def yaml_submission(workflow: Source, flow_name: str, tag: str | None = None) -> Call[JsonObject]:
+    """Submit a flow.yaml; the gateway's whole answer."""
+    form = {"flow_name": flow_name} | ({"tag": tag} if tag is not None else {})
+    content = workflow.encode() if isinstance(workflow, str) else Path(workflow).read_bytes()
+    files = {"workflow": ("flow.yaml", content, "application/yaml")}
+    return Call(method="POST", path="/runs/yaml", form=form, files=files, read=as_object)
+
+
+def submit_yaml(workflow: Source, flow_name: str, tag: str | None = None) -> Sent[str]:
+    """Submit a run that brings its flow along, and return its id; a ``str`` is the YAML itself, a ``Path`` its file."""
+    return Sent(_giving_run_id(yaml_submission(workflow, flow_name, tag)))
+
+
+# --- Looking ---------------------------------------------------------------------------------------------------------
+
+
+def health() -> Sent[JsonObject]:
+    """Is the gateway there?"""
+    return Sent(Call(method="GET", path="/health", read=as_object))
+
+
+def get(run_id: str, include: Include = ()) -> Sent[JsonObject]:
+    """How a run stands; task records are included if asked for."""
+    return Sent(snapshot(run_id, include))
+
+
+def snapshot(run_id: str, include: Include = ()) -> Call[JsonObject]:
+    """How a run stands."""
+    return Call(method="GET", path=_run(run_id), query=_include(include), read=as_object)
+
+
+def tasks(run_id: str) -> Sent[JsonObject]:
+    """The tasks of a run and their records."""
+    return Sent(Call(method="GET", path=_run(run_id, "/tasks"), read=as_object))
+
+
+def list_runs(**filters: Unpack[Filters]) -> Sent[Objects]:
+    """The newest runs that fit, at most ``limit`` (50, and never more than 200)."""
+    return Sent(Call(method="GET", path="/runs", query=_query(filters), read=_runs))
+
+
+def page(**filters: Unpack[Filters]) -> Sent[RunPage]:
+    """Like ``list``, with the cursor to what comes behind."""
+    return Sent(runs_page(**filters))
+
+
+def runs_page(**filters: Unpack[Filters]) -> Call[RunPage]:
+    """One page of a walk through the runs; it is the time or the cursor that makes the gateway answer with a cursor."""
+    if filters.get("updated_after") is None and filters.get("cursor") is None:
+        filters = {**filters, "updated_after": 0.0}
+    return Call(method="GET", path="/runs", query=_query(filters), read=_page)
+
+
+def watch_stream(run_id: str, *, records: bool, timeout_sec: float, silence_sec: float) -> Call[object]:
+    """The run's snapshots as server-sent events."""
+    query = [*_include("records" if records else ()), ("timeout_sec", f"{timeout_sec:.3f}")]
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    path = _run(run_id, "/watch")
+    return Call(method="GET", path=path, query=query, headers=headers, silence_sec=silence_sec, read=any_json)
+
+
+def events_page(run_id: str, after: int, limit: int) -> Call[EventPage]:
+    """Some of a run's log."""
+    query = [("after", str(after)), ("limit", str(limit))]
+    return Call(method="GET", path=_run(run_id, "/events"), query=query, read=_event_page)
+
+
+def graph(run_id: str) -> Sent[JsonObject]:
+    """The graph of a run."""
+    return Sent(Call(method="GET", path=_run(run_id, "/graph"), read=as_object))
+
+
+def state(run_id: str, at: int | None = None) -> Sent[JsonObject]:
+    """The state of a run's execution, now or after so many events."""
+    query = [] if at is None else [("at", str(at))]
+    return Sent(Call(method="GET", path=_run(run_id, "/state"), query=query, read=as_object))
+
+
+# --- Steering --------------------------------------------------------------------------------------------------------
+
+
+def cancel(run_id: str, reason: str | None = None) -> Sent[JsonObject]:
+    """Cancel a run; the snapshot says ``CANCELLING``, or how it had ended already."""
+    body = {} if reason is None else {"reason": reason}
+    return Sent(Call(method="POST", path=_run(run_id, "/cancel"), json=body, read=as_object))
+
+
+def resume(run_id: str, node: str, input: Any = None) -> Sent[JsonObject]:  # noqa: A002, ANN401 any JSON value
+    """Let a waiting node go on; ``input`` becomes what it returns."""
+    path = _run(run_id, f"/nodes/{segment('node', node, safe='/')}/resume")
+    return Sent(Call(method="POST", path=path, json=parse_object({"input": input}), read=as_object))
+
+
+def archive(run_id: str) -> Sent[JsonObject]:
+    """Put a run away that has ended."""
+    return Sent(Call(method="POST", path=_run(run_id, "/archive"), read=as_object))
+
+
+# --- Operating -------------------------------------------------------------------------------------------------------
+
+
+def workers(
+    *, scope: str | None = None, state: str | None = None, include_hidden: bool = False, limit: int | None = None
+) -> Sent[Objects]:
+    """The workers there are; ``scope="all"`` for those that are gone, too."""
+    query = _given(scope=scope, state=state, include_hidden="true" if include_hidden else None, limit=limit)
+    return Sent(Call(method="GET", path="/workers", query=query, read=as_array))
+
+
+def hide_worker(worker_id: str) -> Sent[JsonObject]:
+    """Leave a worker out of the list."""
+    return _patch_worker(worker_id, hidden=True)
+
+
+def show_worker(worker_id: str) -> Sent[JsonObject]:
+    """Have a worker in the list again."""
+    return _patch_worker(worker_id, hidden=False)
+
+
+def metrics() -> Sent[str]:
+    """Metrics in the format Prometheus reads."""
+    return Sent(Call(method="GET", path="/metrics", read=as_text))
+
+
+def dlq(limit: int | None = None) -> Sent[Objects]:
+    """Dead letters, newest first: ``sequence``, ``tag`` and ``entry`` of each."""
+    return Sent(Call(method="GET", path="/dlq", query=_given(limit=limit), read=as_array))
+
+
+def dead_letter(sequence: int) -> Sent[JsonObject]:
+    """One dead letter."""
+    return Sent(Call(method="GET", path=f"/dlq/{int(sequence)}", read=as_object))
+
+
+# --- Wheels ----------------------------------------------------------------------------------------------------------
+
+
+def wheels() -> Sent[Objects]:
+    """The wheels there are."""
+    return Sent(Call(method="GET", path="/wheels", read=as_array))
+
+
+def wheel_history(
+    *, limit: int | None = None, wheel_name: str | None = None, action: str | None = None
+) -> Sent[Objects]:
+    """Who uploaded and deleted wheels, newest first; ``action`` is ``"upload"`` or ``"delete"``."""
+    query = _given(limit=limit, wheel_name=wheel_name, action=action)
+    return Sent(Call(method="GET", path="/wheels/history", query=query, read=as_array))
+
+
+def upload_wheel(
+    wheel: "os.PathLike[str] | bytes", *, name: str | None = None, tags: Sequence[str] = (), replace: bool = True
+) -> Sent[JsonObject]:
+    """Upload a wheel for the workers that have one of the tags, or for all; bytes need the ``name`` of their file."""
+    content = wheel if isinstance(wheel, bytes) else Path(wheel).read_bytes()
+    called = name or ("" if isinstance(wheel, bytes) else Path(wheel).name)
+    if not called:
+        raise InvalidInputError("name: bytes have none, say what the file is called, such as demo-1.0-py3-none-any.whl")
+    form = {"replace": "true" if replace else "false"} | ({"tags": ",".join(tags)} if tags else {})
+    files = {"wheel": (called, content, "application/octet-stream")}
+    return Sent(Call(method="POST", path="/wheels", form=form, files=files, read=as_object))
+
+
+def download_wheel(name: str) -> Sent[bytes]:
+    """The content of a wheel."""
+    return Sent(Call(method="GET", path=f"/wheels/{segment('name', name)}", read=as_bytes))
+
+
+def delete_wheel(name: str) -> Sent[JsonObject]:
+    """Delete a wheel."""
+    return Sent(Call(method="DELETE", path=f"/wheels/{segment('name', name)}", read=as_object))
+
+
+# --- What they share -------------------------------------------------------------------------------------------------
+
+
+def _run(run_id: str, rest: str = "") -> str:
+    return f"/runs/{segment('run_id', run_id)}{rest}"
+
+
+def _patch_worker(worker_id: str, *, hidden: bool) -> Sent[JsonObject]:
+    path = f"/workers/{segment('worker_id', worker_id)}"
+    return Sent(Call(method="PATCH", path=path, json={"hidden": hidden}, read=as_object))
+
+
+def _giving_run_id(call: Call[JsonObject]) -> Call[str]:
+    return call.reading(lambda response: field(response, "run_id", str))
+
+
+def _include(include: Include) -> list[tuple[str, str]]:
+    return [("include", word) for word in ([include] if isinstance(include, str) else include)]
+
+
+def _given(**fields: object) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in fields.items() if value is not None]
+
+
+def _query(filters: Filters) -> list[tuple[str, str]]:
+    plain = {name: value for name, value in filters.items() if name != "include"}
+    return [*_given(**plain), *_include(filters.get("include", ()))]
+
+
+def _header(text: str) -> str:
+    if not text or not text.isascii() or not text.isprintable():
+        raise InvalidInputError(f"idempotency_key: {text!r:.80} must be printable ASCII, and not empty")
+    return text
+
+
+def _runs(response: httpx.Response) -> Objects:
+    """Both forms of the answer: an array, or with a cursor or a time an object around it."""
+    return as_array(response) if isinstance(any_json(response), list) else field(response, "items", list)
+
+
+def _page(response: httpx.Response) -> RunPage:
+    found = as_object(response).get("next_cursor")
+    return RunPage(field(response, "items", list), found if isinstance(found, str) else None)
+
+
+def _event_page(response: httpx.Response) -> EventPage:
+    following = as_object(response).get("next_after")
+    return EventPage(
+        field(response, "events", list),
+        field(response, "version", int),
+        following if isinstance(following, int) else None,
+    )

@@ -1,0 +1,65 @@
+"""How a client is set up, whichever of the two it is."""
+
+from typing import Final
+
+import httpx
+
+from pyoco_server.client.steps import Manner
+from pyoco_server.errors import InvalidInputError
+from pyoco_server.messages import Language
+
+DEFAULT_SERVER: Final = "http://127.0.0.1:8000"
+DEFAULT_API_KEY_HEADER: Final = "X-API-Key"
+CONNECT_SEC: Final = 5.0
+REQUEST_SEC: Final = 30.0
+RETRIES: Final = 3
+"""How often a request that may be repeated is."""
+RECONNECT_SEC: Final = 120.0
+"""How long those who watch or wait bear with a gateway that was there and is away."""
+POLL_SEC: Final = 1.0
+"""How often to look at a run where watching does not work."""
+
+
+def server_url(text: str) -> str:
+    """The address of a gateway; InvalidInputError if it cannot be one."""
+    try:
+        url = httpx.URL(text.strip())
+    except httpx.InvalidURL as error:
+        raise InvalidInputError(f"server: {text!r:.200} is not a URL: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise InvalidInputError(f"server: {text!r:.200} is not a URL such as {DEFAULT_SERVER}")
+    if url.query or url.fragment:
+        raise InvalidInputError(f"server: {text!r:.200} has a query or a fragment; only the address is wanted")
+    return str(url).rstrip("/")
+
+
+def request_headers(api_key: str | None, api_key_header: str, lang: Language | str | None) -> dict[str, str]:
+    """What is sent with every request; InvalidInputError if it cannot be."""
+    headers = {} if lang is None else {"Accept-Language": _language(lang).value}
+    if api_key:
+        headers[_checked("api_key_header", api_key_header)] = _checked("api_key", api_key)
+    return headers
+
+
+def timeouts(timeout: float) -> httpx.Timeout:
+    """How long to wait for a connection, and for an answer."""
+    return httpx.Timeout(timeout, connect=min(CONNECT_SEC, timeout))
+
+
+def manner(server: str, *, retries: int, reconnect: float, poll: float) -> Manner:
+    """How patient the client is."""
+    return Manner(server=server, retries=retries, reconnect_sec=reconnect, poll_sec=poll)
+
+
+def _language(lang: Language | str) -> Language:
+    try:
+        return Language(lang)
+    except ValueError as error:
+        raise InvalidInputError(f"lang: {lang!r:.40} is not one of {', '.join(Language)}") from error
+
+
+def _checked(name: str, text: str) -> str:
+    """Header names and values are single lines of ASCII; what else was given is not shown, it may be a secret."""
+    if not text or not text.isascii() or not text.isprintable() or (name == "api_key_header" and " " in text):
+        raise InvalidInputError(f"{name}: must be printable ASCII, and not empty")
+    return text

@@ -1,0 +1,1 @@
+"""The HTTP gateway: handlers parse, call one use case, and render."""

@@ -1,0 +1,51 @@
+"""SIGKILL the NATS server under load: what it acknowledged is there, and what nobody knows is found out."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from tests.kill.checking import check_queue_is_empty, check_runs
+from tests.kill.fleet import Fleet, chance, eventually, fleet, report, scaled, timeout
+from tests.kill.reading import read_log
+from tests.kill.test_worker_dies import MIXED
+
+
+@timeout
+def test_runs_survive_a_server_killed_three_times(tmp_path: Path) -> None:
+    asyncio.run(_server_killed(tmp_path))
+
+
+async def _server_killed(home: Path) -> None:
+    luck = chance()
+    flows = [MIXED[number % len(MIXED)] for number in range(scaled(160, 1_200))]
+    luck.shuffle(flows)
+    async with fleet(home) as all_there:
+        for _ in range(2):
+            await all_there.start_worker().ready()
+        submitting = asyncio.create_task(all_there.submit_all(flows, at_once=4))
+        for _ in range(3):
+            await asyncio.sleep(luck.uniform(0.3, 1.0))
+            await _kill(all_there)
+        runs = await submitting
+        asking = [run_id for run_id in runs if (await all_there.snapshot(run_id))["flow_name"] == "ask"]
+        resuming = asyncio.create_task(all_there.resume_waits(asking, luck))
+        await all_there.until_all_ended(runs, within=scaled(60, 600))
+        await resuming
+        await check_queue_is_empty(all_there)
+        await check_runs(all_there, runs)
+        report(f"{len(runs)} runs, {len(all_there.refused)} refused, 3 kills of the server")
+        for run_id in all_there.refused:  # a run that was not accepted may have left a log, but never runs
+            log = await read_log(all_there.platform, all_there.settings, run_id)
+            assert "NODE_STARTED" not in {logged.event.type.value for logged in log}, f"refused, and run: {run_id}"
+
+
+async def _kill(all_there: Fleet) -> None:
+    pid = all_there.server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+    async def is_back() -> bool:
+        return all_there.server.pid not in (None, pid) and all_there.platform.connection.is_connected
+
+    await eventually(is_back, "the server is back")

@@ -1,0 +1,235 @@
+"""The ports in memory, with faults: calls that fail, or whose answer is lost, when and as a test says."""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto, unique
+from typing import Any, TypeVar
+
+from pyoco_server.adapters.memory.dead_letters import MemoryDeadLetters
+from pyoco_server.adapters.memory.event_log import MemoryEventLog
+from pyoco_server.adapters.memory.snapshots import MemorySnapshots
+from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
+from pyoco_server.adapters.memory.workers import MemoryWorkerRegistry
+from pyoco_server.app.ports import (
+    DeadLetter,
+    Delivery,
+    OnAppend,
+    StoredSnapshot,
+    TooLargeError,
+    UnavailableError,
+    Unsubscribe,
+    WorkerRecord,
+)
+from pyoco_server.core import Event
+
+R = TypeVar("R")
+
+
+@unique
+class Fault(Enum):
+    """What becomes of a call."""
+
+    NONE = auto()
+    NOT_DONE = auto()
+    """It does not get there, and nobody is told."""
+    UNANSWERED = auto()
+    """It is done, and nobody is told."""
+    TOO_LARGE = auto()
+    """It is refused for its size."""
+
+
+class Trouble:
+    """Says what becomes of each call, by the name of the port and the method: ``queue.publish``."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        """All calls there were."""
+        self.meanwhile: dict[str, Callable[[], Awaitable[object]]] = {}
+        """What happens just before the next call of that name, once."""
+        self._planned: dict[str, deque[Fault]] = {}
+        self._always: dict[str, Fault] = {}
+
+    def next(self, name: str, *faults: Fault) -> None:
+        """What becomes of the next calls of that name."""
+        self._planned.setdefault(name, deque()).extend(faults)
+
+    def always(self, name: str, fault: Fault) -> None:
+        """What becomes of all calls of that name, until told otherwise."""
+        self._always[name] = fault
+
+    async def through(self, name: str, call: Callable[[], Awaitable[R]]) -> R:
+        """Make a call, with what was planned for it."""
+        self.calls.append(name)
+        meanwhile = self.meanwhile.pop(name, None)
+        if meanwhile is not None:
+            await meanwhile()
+        planned = self._planned.get(name)
+        fault = planned.popleft() if planned else self._always.get(name, Fault.NONE)
+        if fault is Fault.TOO_LARGE:
+            raise TooLargeError(f"{name}: too large")
+        if fault is Fault.NOT_DONE:
+            raise UnavailableError(f"{name}: no answer")
+        answer = await call()
+        if fault is Fault.UNANSWERED:
+            raise UnavailableError(f"{name}: no answer")
+        return answer
+
+
+class FaultyLog:
+    """Serves the EventLog port; a silent one tells nobody of appends."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self.inner = MemoryEventLog()
+        self.silent = False
+        self._trouble = trouble
+
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+        return await self._trouble.through("log.append", lambda: self.inner.append(execution_id, commit, after=after))
+
+    async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
+        return await self._trouble.through("log.read", lambda: self.inner.read(execution_id, after=after))
+
+    async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
+        def told(position: int) -> None:
+            if not self.silent:
+                on_append(position)
+
+        return await self._trouble.through("log.subscribe", lambda: self.inner.subscribe(execution_id, told))
+
+    async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
+        return await self.inner.subscribe_all(on_append)
+
+
+class FaultySnapshots:
+    """Serves the Snapshots port, and remembers every body that was written."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self.inner = MemorySnapshots()
+        self.written: list[bytes] = []
+        self._trouble = trouble
+
+    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+        async def call() -> int | None:
+            taken = await self.inner.write(run_id, body, position=position, revision=revision)
+            if taken is not None:
+                self.written.append(body)
+            return taken
+
+        return await self._trouble.through("snapshots.write", call)
+
+    async def read(self, run_id: str) -> StoredSnapshot | None:
+        return await self._trouble.through("snapshots.read", lambda: self.inner.read(run_id))
+
+    async def delete(self, run_id: str) -> None:
+        await self._trouble.through("snapshots.delete", lambda: self.inner.delete(run_id))
+
+
+class FaultyDelivery:
+    """Serves the Delivery port, and writes down how it was settled."""
+
+    def __init__(self, inner: Delivery, trouble: Trouble, settled: list[str]) -> None:
+        self._inner = inner
+        self._trouble = trouble
+        self._settled = settled
+
+    @property
+    def tag(self) -> str:
+        return self._inner.tag
+
+    @property
+    def subject(self) -> str:
+        return self._inner.subject
+
+    @property
+    def body(self) -> bytes:
+        return self._inner.body
+
+    @property
+    def times_delivered(self) -> int:
+        return self._inner.times_delivered
+
+    @property
+    def is_last(self) -> bool:
+        return self._inner.is_last
+
+    async def ack(self) -> None:
+        await self._trouble.through("delivery.ack", self._inner.ack)
+        self._settled.append("ack")
+
+    async def nak(self, delay_sec: float) -> None:
+        await self._trouble.through("delivery.nak", lambda: self._inner.nak(delay_sec))
+        self._settled.append(f"nak {delay_sec:g}")
+
+    async def term(self) -> None:
+        await self._trouble.through("delivery.term", self._inner.term)
+        self._settled.append("term")
+
+    async def in_progress(self) -> None:
+        await self._trouble.through("delivery.in_progress", self._inner.in_progress)
+
+
+class FaultyQueue:
+    """Serves the WorkQueue port; ``settled`` lists what became of deliveries, in order."""
+
+    def __init__(self, inner: MemoryWorkQueue, trouble: Trouble) -> None:
+        self.inner = inner
+        self.settled: list[str] = []
+        self._trouble = trouble
+
+    async def publish(self, tag: str, body: bytes, *, dedup_id: str) -> None:
+        await self._trouble.through("queue.publish", lambda: self.inner.publish(tag, body, dedup_id=dedup_id))
+
+    async def prepare(self, tag: str) -> None:
+        await self._trouble.through("queue.prepare", lambda: self.inner.prepare(tag))
+
+    async def pull(self, tag: str, *, timeout_sec: float) -> Delivery | None:
+        found = await self._trouble.through("queue.pull", lambda: self.inner.pull(tag, timeout_sec=timeout_sec))
+        return None if found is None else FaultyDelivery(found, self._trouble, self.settled)
+
+    async def backlog(self, tag: str) -> int:
+        return await self.inner.backlog(tag)
+
+    async def stalled(self, tag: str) -> bool:
+        return await self._trouble.through("queue.stalled", lambda: self.inner.stalled(tag))
+
+    async def rebind(self, tag: str) -> None:
+        await self.inner.rebind(tag)
+
+
+class FaultyLetters:
+    """Serves the DeadLetters port."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self.inner = MemoryDeadLetters()
+        self._trouble = trouble
+
+    async def publish(self, tag: str, entry: dict[str, Any]) -> None:
+        await self._trouble.through("letters.publish", lambda: self.inner.publish(tag, entry))
+
+    async def count(self) -> int:
+        return await self.inner.count()
+
+    async def newest(self, limit: int) -> Sequence[DeadLetter]:
+        return await self.inner.newest(limit)
+
+    async def get(self, sequence: int) -> DeadLetter | None:
+        return await self.inner.get(sequence)
+
+
+class FaultyRegistry:
+    """Serves the WorkerRegistry port."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self.inner = MemoryWorkerRegistry()
+        self._trouble = trouble
+
+    async def update(
+        self, worker_id: str, change: Callable[[WorkerRecord | None], WorkerRecord | None]
+    ) -> WorkerRecord | None:
+        return await self._trouble.through("registry.update", lambda: self.inner.update(worker_id, change))
+
+    async def get(self, worker_id: str) -> WorkerRecord | None:
+        return await self.inner.get(worker_id)
+
+    async def all(self) -> Sequence[WorkerRecord]:
+        return await self.inner.all()

@@ -1,0 +1,318 @@
+"""Two workers on one run, cancels, and workers that must go: who has the run, and how the others learn of it."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.core.models import Task  # type: ignore[import-untyped]
+from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+
+from pyoco_server import wait
+from pyoco_server.core import EventType
+from pyoco_server.core.payloads import NodeStarted
+from pyoco_server.worker.dispositions import Ack, Disposition, Leave
+from tests.engine.flows import Calls
+from tests.invariants import check_no_repeats
+from tests.waiting import wait_until
+from tests.worker.faulty import Fault
+from tests.worker.world import USER, Hand, Held, World, attempt
+
+
+async def begin(hand: Hand, held: Held) -> "asyncio.Task[Disposition]":
+    """Let a worker take the next job, as far as its held task."""
+    working = asyncio.create_task(hand.work())
+    await held.at_work()
+    return working
+
+
+# --- Two workers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_was_thought_dead_stops_and_does_not_ack() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        first = await begin(world.hand(flows, "w1"), held)
+        await world.pass_time(31)
+        second = await begin(world.hand(flows, "w2"), held)
+        assert await first == Leave()
+        assert held.stopped == 1
+        assert world.queue.settled == []
+        held.let_go()
+        assert await second == Ack()
+        assert world.queue.settled == ["ack"]
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["worker_id"], stored["task_records"]["held"]["attempt"]) == (
+            "COMPLETED",
+            "w2",
+            2,
+        )
+        check_no_repeats(await world.events(run_id))
+
+    attempt(body)
+
+
+def test_a_worker_that_slept_through_the_takeover_commits_nothing() -> None:
+    """It hears nothing from the log; what it wants to write is worked out anew from what the other one wrote."""
+
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task() >> Calls().task("after", 1)}
+        run_id = await world.submit("held")
+        world.log.silent = True
+        first = await begin(world.hand(flows, "w1"), held)
+        await world.pass_time(31)
+        second = await begin(world.hand(flows, "w2"), held)
+        held.let_go()
+        dispositions = sorted([type(await first).__name__, type(await second).__name__])
+        assert dispositions == ["Ack", "Leave"]
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+        events = await world.events(run_id)
+        check_no_repeats(events)
+        succeeded = [event for event in events if event.type is EventType.NODE_SUCCEEDED]
+        assert len({str(event.payload) for event in succeeded}) == len(succeeded)
+
+    attempt(body)
+
+
+def test_two_processes_with_one_name_do_not_take_each_other_for_themselves() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        first = await begin(world.hand(flows, "same"), held)
+        await world.pass_time(31)
+        second = await begin(world.hand(flows, "same"), held)
+        assert await first == Leave()
+        held.let_go()
+        assert await second == Ack()
+        workers = [
+            event.payload.worker_id
+            for event in await world.events(run_id)
+            if isinstance(event.payload, NodeStarted) and event.payload.node_id == "held"
+        ]
+        assert len(set(workers)) == 2
+        assert (await world.stored(run_id))["worker_id"] == "same"
+
+    attempt(body)
+
+
+# --- Cancel ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("through", ["subscription", "heartbeat"])
+def test_a_cancel_reaches_whoever_drives_the_run(through: str) -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        hand = world.hand({"held": Flow("held") >> held.task() >> Calls().task("after", 1)})
+        run_id = await world.submit("held")
+        world.log.silent = through == "heartbeat"
+        working = await begin(hand, held)
+        answer = await world.desk.cancel(run_id, USER, "enough")
+        assert (answer["status"], answer["cancel_requested_by"], answer["cancel_reason"]) == (
+            "CANCELLING",
+            "ann",
+            "enough",
+        )
+        if through == "heartbeat":
+            assert not working.done()
+            assert held.stopped == 0
+            await hand.handler.running[run_id].beat()
+        assert await working == Ack()
+        assert held.stopped == 1
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["error"]) == ("CANCELLED", None)
+        assert stored["tasks"] == {"held": "CANCELLED", "after": "CANCELLED"}
+        assert await world.dead() == []
+        assert world.queue.settled == ["ack"]
+
+    attempt(body)
+
+
+def test_a_task_that_ignores_the_cancel_has_its_grace_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        began, end = threading.Event(), threading.Event()
+
+        def stubborn() -> None:
+            began.set()
+            end.wait(10)
+
+        flow = Flow("stubborn") >> TaskWrapper(Task(func=stubborn, name="stubborn"))
+        hand = world.hand({"stubborn": flow}, cancel_grace_sec=30.0)
+        run_id = await world.submit("stubborn")
+        working = asyncio.create_task(hand.work())
+        await wait_until(began.is_set)
+        await world.desk.cancel(run_id, USER)
+        await world.pass_time(29)
+        assert (await world.stored(run_id))["status"] == "CANCELLING"
+        await world.pass_time(2)
+        assert await working == Ack()
+        assert (await world.stored(run_id))["status"] == "CANCELLED"
+        end.set()
+
+    attempt(body)
+    assert "ERR-PYOCO-0021" in [record.__dict__.get("err_id") for record in caplog.records]
+
+
+def test_a_cancel_before_anybody_took_the_run_leaves_nothing_to_do() -> None:
+    async def body(world: World) -> None:
+        calls = Calls()
+        run_id = await world.submit("one")
+        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert (await world.stored(run_id))["status"] == "CANCELLED"
+        assert await world.hand({"one": Flow("one") >> calls.task("only", 1)}).work() == Ack()
+        assert calls.names == []
+        assert (await world.stored(run_id))["status"] == "CANCELLED"
+
+    attempt(body)
+
+
+def test_a_cancel_while_the_flow_is_looked_up_wins() -> None:
+    async def body(world: World) -> None:
+        calls = Calls()
+        run_id = await world.submit("one")
+
+        async def cancel() -> None:
+            await world.desk.cancel(run_id, USER)
+
+        world.trouble.meanwhile["log.subscribe"] = cancel
+        assert await world.hand({"one": Flow("one") >> calls.task("only", 1)}).work() == Ack()
+        assert calls.names == []
+        assert (await world.stored(run_id))["status"] == "CANCELLED"
+
+    attempt(body)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_cancel_wins_whenever_it_comes(number: int) -> None:
+    """Between any two appends of the worker: once CANCELLING is answered, nothing but CANCELLED follows."""
+
+    async def body(world: World) -> None:
+        calls = Calls()
+        flow = Flow("chain") >> calls.task("a", 1) >> calls.task("b", 2) >> calls.task("c", 3)
+        run_id = await world.submit("chain")
+        answers: list[str] = []
+
+        async def cancel_at(turn: int) -> None:
+            if turn < number:
+                world.trouble.meanwhile["log.append"] = lambda: cancel_at(turn + 1)
+            else:
+                answers.append((await world.desk.cancel(run_id, USER))["status"])
+
+        world.trouble.meanwhile["log.append"] = lambda: cancel_at(0)
+        await world.hand({"chain": flow}).work()
+        ended = (await world.stored(run_id))["status"]
+        assert (answers, ended) in [(["CANCELLING"], "CANCELLED"), (["COMPLETED"], "COMPLETED"), ([], "COMPLETED")]
+        check_no_repeats(await world.events(run_id))
+
+    attempt(body)
+
+
+def test_a_cancel_of_a_run_whose_worker_died_is_brought_to_its_end_by_the_next() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        working = await begin(world.hand(flows, "w1"), held)
+        world.trouble.always("delivery.nak", Fault.NOT_DONE)
+        working.cancel()
+        await asyncio.wait([working])
+        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert await world.hand(flows, "w2").work() == Ack()
+        assert (await world.stored(run_id))["status"] == "CANCELLED"
+        assert held.began == 1
+
+    attempt(body)
+
+
+# --- A worker that must go -------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_handed_back_at_once_and_gone_on_with_by_another() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task() >> wait("nod")}
+        run_id = await world.submit("held")
+        first = world.hand(flows, "w1")
+        working = await begin(first, held)
+        await first.handler.running[run_id].beat()
+        assert (await world.stored(run_id))["driven_by"] == "w1"
+        working.cancel()
+        await asyncio.wait([working])
+        assert working.cancelled()
+        assert world.queue.settled == ["nak 0"]
+        assert first.handler.running == {}
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["driven_by"]) == ("RUNNING", None)
+        held.let_go()
+        before = world.clock.now()
+        assert await world.hand(flows, "w2").work() == Ack()
+        assert world.clock.now() == before
+
+    attempt(body)
+
+
+def test_a_job_whose_flow_is_still_being_looked_up_is_handed_back_too() -> None:
+    async def body(world: World) -> None:
+        asked, answer = threading.Event(), threading.Event()
+
+        def resolve(_: str) -> Flow:
+            asked.set()
+            answer.wait(10)
+            return Flow("one") >> Calls().task("only", 1)
+
+        run_id = await world.submit("one")
+        working = asyncio.create_task(world.hand(resolve).work())
+        await wait_until(asked.is_set)
+        working.cancel()
+        await asyncio.wait([working])
+        answer.set()
+        assert world.queue.settled == ["nak 0"]
+        assert await world.hand(resolve).work() == Ack()
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+
+    attempt(body)
+
+
+def test_signs_of_life_say_that_the_run_and_its_job_are_taken_care_of() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        hand = world.hand({"held": Flow("held") >> held.task()})
+        run_id = await world.submit("held")
+        working = await begin(hand, held)
+        driven = hand.handler.running[run_id]
+        for _ in range(3):
+            await world.pass_time(20)
+            await driven.beat()
+            await driven.still_at_it()
+            stored = await world.stored(run_id)
+            assert stored["heartbeat_at"] == world.clock.now().timestamp()
+            assert (stored["status"], stored["driven_by"]) == ("RUNNING", "w1")
+            assert stored["updated_at"] < stored["heartbeat_at"]
+        held.let_go()
+        assert await working == Ack()
+
+    attempt(body)
+
+
+def test_signs_of_life_nobody_hears_are_told_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        hand = world.hand({"held": Flow("held") >> held.task()})
+        run_id = await world.submit("held")
+        working = await begin(hand, held)
+        driven = hand.handler.running[run_id]
+        world.trouble.next("delivery.in_progress", Fault.NOT_DONE)
+        await driven.still_at_it()
+        for call in ("log.read", "snapshots.write"):
+            world.trouble.next(call, Fault.NOT_DONE)
+            await driven.beat()
+        held.let_go()
+        assert await working == Ack()
+
+    attempt(body)
+    told: list[Any] = [record.__dict__.get("err_id") for record in caplog.records]
+    assert (told.count("ERR-PYOCO-0009"), told.count("ERR-PYOCO-0003")) == (1, 2)

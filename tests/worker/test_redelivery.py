@@ -1,0 +1,252 @@
+"""Jobs that come back, and jobs of others: the log decides what is left to do, and nothing is done twice."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server.core.payloads import NodeStarted, NodeSucceeded
+from pyoco_server.worker.dispositions import Ack, DeadReason, Nak
+from tests.engine.flows import Calls, fan_flow, program_flow
+from tests.invariants import check_no_repeats
+from tests.worker.faulty import Fault
+from tests.worker.world import USER, Hand, Held, World, attempt
+
+RUN = "7f8a2a4e-6b1c-4b5e-9a63-1f0f4f3f7a11"
+FOREIGN = {"run_id": RUN, "flow_name": "fan", "tag": "default", "submitted_at": 1_893_456_000, "params": {"n": 3}}
+
+
+async def die(world: World, working: "asyncio.Task[object]") -> None:
+    """End a worker's work as a killed process does: nothing is told to anybody."""
+    world.trouble.always("delivery.nak", Fault.NOT_DONE)
+    world.trouble.always("snapshots.write", Fault.NOT_DONE)
+    working.cancel()
+    await asyncio.wait([working])
+    world.trouble.always("delivery.nak", Fault.NONE)
+    world.trouble.always("snapshots.write", Fault.NONE)
+
+
+def test_a_redelivered_run_goes_on_at_the_node() -> None:
+    async def body(world: World) -> None:
+        calls, held = Calls(), Held()
+        flow = Flow("three") >> calls.task("first", 1) >> held.task() >> calls.task("last", 3)
+        run_id = await world.submit("three")
+        working = asyncio.create_task(world.hand({"three": flow}, "w1").work())
+        await held.at_work()
+        await die(world, working)
+        held.let_go()
+        before = world.clock.now()
+        assert await world.hand({"three": flow}, "w2").work() == Ack()
+        assert (world.clock.now() - before).total_seconds() == 30.0
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["worker_id"]) == ("COMPLETED", "w2")
+        assert calls.names == ["first", "last"]
+        assert held.began == 2
+        assert stored["task_records"]["held"]["attempt"] == 2
+        check_no_repeats(await world.events(run_id))
+
+    attempt(body)
+
+
+@pytest.mark.parametrize("make", [fan_flow, program_flow])
+def test_wherever_a_worker_dies_no_task_that_succeeded_runs_again(make: Callable[[Calls], Flow]) -> None:
+    """The log stops answering at every append in turn: the worker gives the job back, and another one goes on."""
+
+    async def body(world: World) -> None:
+        params = {"n": 1, "items": [1, 2]}
+        for number in range(40):
+            calls = Calls()
+            name = make(calls).name
+            run_id = await world.submit(name, params)
+            faults = [Fault.NONE] * number + [Fault.NOT_DONE if number % 2 else Fault.UNANSWERED]
+            world.trouble.next("log.append", *faults)
+            world.trouble.next("log.read", *([Fault.NOT_DONE] if number % 3 else []))
+            appends = world.trouble.calls.count("log.append")
+            dispositions = [await world.hand({name: make(calls)}, f"w{turn}").work() for turn in range(1)]
+            while not isinstance(dispositions[-1], Ack):
+                assert isinstance(dispositions[-1], Nak)
+                dispositions.append(await world.hand({name: make(calls)}, f"w{len(dispositions)}").work())
+            assert (await world.stored(run_id))["status"] == "COMPLETED"
+            events = await world.events(run_id)
+            check_no_repeats(events)
+            started = [event.payload for event in events if isinstance(event.payload, NodeStarted)]
+            done = [event.payload.node_id for event in events if isinstance(event.payload, NodeSucceeded)]
+            assert len(done) == len(set(done))
+            assert all(payload.attempt <= 2 for payload in started)
+            if world.trouble.calls.count("log.append") - appends <= number:
+                return
+            world.trouble._planned.clear()
+        raise AssertionError("the run never got by without a fault")
+
+    attempt(body)
+
+
+def test_a_run_that_has_ended_is_acked_and_its_snapshot_brought_up_to_date() -> None:
+    async def body(world: World) -> None:
+        calls = Calls()
+        hand = world.hand({"fan": fan_flow(calls)})
+        run_id = await world.submit("fan", {"n": 1})
+        world.trouble.always("snapshots.write", Fault.NOT_DONE)
+        assert await hand.work() == Nak(2.0)
+        assert (await world.stored(run_id))["status"] == "PENDING"
+        world.trouble.always("snapshots.write", Fault.NONE)
+        assert await hand.work() == Ack()
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["worker_id"]) == ("COMPLETED", "w1")
+        assert stored["log_position"] == len(await world.events(run_id))
+        assert calls.count("total") == 1
+
+    attempt(body)
+
+
+def test_a_snapshot_that_is_up_to_date_is_left_alone() -> None:
+    async def body(world: World) -> None:
+        hand = world.hand({"fan": fan_flow(Calls())})
+        await world.submit("fan", {"n": 1})
+        world.trouble.next("delivery.ack", Fault.NOT_DONE)
+        await hand.work()
+        written = len(world.snapshots.written)
+        assert await hand.work() == Ack()
+        assert len(world.snapshots.written) == written
+
+    attempt(body)
+
+
+# --- The last delivery -----------------------------------------------------------------------------------------------
+
+
+def test_the_last_delivery_ends_the_run_rather_than_leave_it_hanging() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        for number in (1, 2):
+            working = asyncio.create_task(world.hand(flows, f"w{number}").work())
+            await held.at_work()
+            await die(world, working)
+        disposition = await world.hand(flows, "w3").work()
+        assert isinstance(disposition, Ack)
+        assert disposition.letter is not None
+        assert disposition.letter.reason is DeadReason.EXECUTION_ERROR
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["tasks"]) == ("FAILED", {"held": "CANCELLED"})
+        assert "delivered 3 times without an end" in stored["error"]
+        assert "during held" in stored["error"]
+        [letter] = await world.dead()
+        assert (letter["reason"], letter["run_id"], letter["num_delivered"]) == ("execution_error", run_id, 3)
+        assert held.began == 2
+
+    attempt(body, max_deliver=3)
+
+
+def test_the_last_delivery_of_a_run_that_was_cancelled_ends_it_cancelled() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        working = asyncio.create_task(world.hand(flows, "w1").work())
+        await held.at_work()
+        await die(world, working)
+        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert await world.hand(flows, "w2").work() == Ack()
+        assert (await world.stored(run_id))["status"] == "CANCELLED"
+        assert await world.dead() == []
+
+    attempt(body, max_deliver=2)
+
+
+def test_a_job_that_is_delivered_only_once_is_run() -> None:
+    async def body(world: World) -> None:
+        run_id = await world.submit("fan", {"n": 1})
+        assert await world.hand({"fan": fan_flow(Calls())}).work() == Ack()
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+
+    attempt(body, max_deliver=1)
+
+
+def test_a_job_that_crashes_every_worker_ends_failed() -> None:
+    async def body(world: World) -> None:
+        async def surprise() -> None:
+            raise LookupError("a bug")
+
+        run_id = await world.submit("fan", {"n": 1})
+        hand = world.hand({"fan": fan_flow(Calls())})
+        for _ in range(2):
+            world.trouble.meanwhile["log.subscribe"] = surprise
+            assert await hand.work() == Nak(2.0)
+        assert isinstance(await hand.work(), Ack)
+        assert (await world.stored(run_id))["status"] == "FAILED"
+        assert [letter["reason"] for letter in await world.dead()] == ["execution_error"]
+
+    attempt(body, max_deliver=3)
+
+
+# --- Jobs of others --------------------------------------------------------------------------------------------------
+
+
+def test_a_documented_job_of_a_foreign_producer_is_adopted() -> None:
+    async def body(world: World) -> None:
+        calls = Calls()
+        await world.publish({**FOREIGN, "priority": "extra fields are ignored"})
+        assert await world.hand({"fan": fan_flow(calls)}).work() == Ack()
+        stored = await world.stored(RUN)
+        assert (stored["status"], stored["params"], stored["tags"]) == ("COMPLETED", {"n": 3}, ["default"])
+        assert stored["submitted_at"] == 1_893_456_000
+        created = (await world.events(RUN))[0]
+        assert (created.actor.kind, created.actor.id) == ("external", "queue")
+        assert calls.count("total") == 1
+
+    attempt(body)
+
+
+def test_a_foreign_job_that_is_queued_twice_runs_once() -> None:
+    async def body(world: World) -> None:
+        calls = Calls()
+        hand = world.hand({"fan": fan_flow(calls)})
+        for _ in range(2):
+            await world.publish(FOREIGN)
+            assert await hand.work() == Ack()
+        assert calls.count("total") == 1
+
+    attempt(body)
+
+
+def test_two_workers_that_adopt_one_run_agree_who_did() -> None:
+    async def body(world: World) -> None:
+        flows = {"fan": fan_flow(Calls())}
+        await world.publish(FOREIGN)
+        await world.publish(FOREIGN)
+        first, second = world.hand(flows, "w1"), world.hand(flows, "w2")
+        one, other = await first.pull(), await second.pull()
+
+        async def be_quicker() -> None:
+            assert await second.handle(other) == Ack()
+
+        world.trouble.meanwhile["log.append"] = be_quicker
+        assert await first.handle(one) == Ack()
+        check_no_repeats(await world.events(RUN))
+        assert (await world.stored(RUN))["status"] == "COMPLETED"
+
+    attempt(body)
+
+
+# --- Flows that change -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_flow_has_lost_a_step_does_not_hang(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        calls, held = Calls(), Held("gone")
+        old = Flow("changing") >> held.task() >> calls.task("last", 1)
+        run_id = await world.submit("changing")
+        working = asyncio.create_task(world.hand({"changing": old}, "w1").work())
+        await held.at_work()
+        await die(world, working)
+        hand: Hand = world.hand({"changing": Flow("changing") >> calls.task("other", 1) >> calls.task("last", 1)}, "w2")
+        assert isinstance(await hand.work(), Nak)  # perhaps a worker with the old one is still about
+        assert isinstance(await hand.work(), Ack)
+        assert (await world.stored(run_id))["status"] == "FAILED"
+        assert [letter["reason"] for letter in await world.dead()] == ["execution_error"]
+
+    attempt(body, max_deliver=3)
+    assert "run_stuck" in [record.__dict__.get("action") for record in caplog.records]

@@ -1,0 +1,341 @@
+"""The worker as a whole: slots, tags, loops that die, and the ways to a good end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.core.models import Task  # type: ignore[import-untyped]
+from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.worker.turns import Turns
+from pyoco_server.worker.worker import Worker
+from tests.engine.flows import Calls
+from tests.waiting import wait_until
+from tests.worker.faulty import Fault
+from tests.worker.world import USER, Hand, Held, World, attempt
+
+QUICK = {"run_heartbeat_interval_sec": 0.02, "ack_progress_interval_sec": 0.02, "poll_timeout_sec": 0.2}
+
+
+class Crowd:
+    """Counts how many tasks are at work at a time; each stays until the others have had their chance."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.total = 0
+
+    def flow(self) -> Flow:
+        async def body() -> None:
+            self.now += 1
+            self.total += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.01)
+            self.now -= 1
+
+        return Flow("crowd") >> TaskWrapper(Task(func=body, name="body"))
+
+
+@contextlib.asynccontextmanager
+async def working(worker: Worker) -> AsyncIterator["asyncio.Task[None]"]:
+    """The worker at work; told to stop at the end, at once if need be."""
+    task = asyncio.create_task(worker.run())
+    try:
+        yield task
+    finally:
+        worker.stop()
+        worker.stop()
+        await asyncio.wait([task])
+
+
+def one_flow(calls: Calls) -> Flow:
+    return Flow("one") >> calls.task("only", 1)
+
+
+# --- Slots and tags --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_no_more_runs_at_a_time_than_slots(concurrency: int) -> None:
+    async def body(world: World) -> None:
+        crowd = Crowd()
+        for _ in range(12):
+            await world.submit("crowd")
+        worker = world.hand({"crowd": crowd.flow()}, concurrency=concurrency, **QUICK).worker()
+        async with working(worker):
+            await wait_until(lambda: worker.handled == 12)
+        assert (crowd.total, crowd.most) == (12, concurrency)
+        assert world.queue.settled == ["ack"] * 12
+
+    attempt(body, virtual=False)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_with_fewer_slots_than_tags_nobody_starves(concurrency: int) -> None:
+    async def body(world: World) -> None:
+        crowd = Crowd()
+        tags = ("a", "b", "c")
+        for _ in range(30):
+            await world.submit("crowd", tag="a")
+        late = [await world.submit("crowd", tag=tag) for tag in ("b", "c")]
+        hand = world.hand({"crowd": crowd.flow()}, tags=tags, concurrency=concurrency, **QUICK)
+        worker = hand.worker()
+        async with working(worker):
+            await wait_until(lambda: worker.handled >= 8)
+            ended = [(await world.state(run_id)).is_terminal for run_id in late]
+        assert ended == [True, True]
+
+    attempt(body, virtual=False)
+
+
+def test_a_job_is_taken_although_the_only_slot_waits_at_another_tag() -> None:
+    async def body(world: World) -> None:
+        hand = world.hand({"one": one_flow(Calls())}, tags=("a", "b"), concurrency=1, poll_timeout_sec=60.0)
+        worker = hand.worker()
+        async with working(worker):
+            await wait_until(lambda: world.trouble.calls.count("queue.pull") >= 1)
+            for tag in ("b", "a", "b"):
+                await world.submit("one", tag=tag)
+            await wait_until(lambda: worker.handled == 3, timeout=5.0)
+
+    attempt(body, virtual=False)
+
+
+def test_turns_are_spread_and_go_round() -> None:
+    turns = Turns(["a", "b", "c"])
+    assert [turns.take() for _ in range(3)] == ["a", "b", "c"]
+    turns.give_back("b")
+    assert turns.take() == "b"
+    alone = Turns(["a", "b", "c"])
+    seen = []
+    for _ in range(6):
+        seen.append(alone.take())
+        alone.give_back(seen[-1])
+    assert seen == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_a_queue_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        world.trouble.next("queue.pull", Fault.NOT_DONE)
+        await world.submit("one")
+        worker = world.hand({"one": one_flow(Calls())}, concurrency=1, **QUICK).worker()
+        async with working(worker):
+            await wait_until(lambda: worker.handled == 1)
+
+    attempt(body, virtual=False)
+    assert "pull_failed" in [record.__dict__.get("action") for record in caplog.records]
+
+
+# --- Signs of life ---------------------------------------------------------------------------------------------------
+
+
+def test_a_long_run_is_kept_from_being_given_to_somebody_else() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        run_id = await world.submit("held")
+        worker = world.hand({"held": Flow("held") >> held.task()}, concurrency=2, **QUICK).worker()
+        async with working(worker):
+            await held.at_work()
+            await wait_until(lambda: world.trouble.calls.count("delivery.in_progress") >= 20)
+            stored = await world.stored(run_id)
+            assert (stored["status"], stored["driven_by"]) == ("RUNNING", "w1")
+            held.let_go()
+            await wait_until(lambda: worker.handled == 1)
+        assert held.began == 1
+        assert world.queue.settled == ["ack"]
+
+    attempt(body, virtual=False, ack_wait_sec=0.2)
+
+
+def test_a_cancel_is_seen_by_the_heartbeat_alone() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        world.log.silent = True
+        run_id = await world.submit("held")
+        worker = world.hand({"held": Flow("held") >> held.task()}, **QUICK).worker()
+        async with working(worker):
+            await held.at_work()
+            await world.desk.cancel(run_id, USER)
+            await wait_until(lambda: worker.handled == 1)
+        assert (await world.stored(run_id))["status"] == "CANCELLED"
+        assert held.stopped == 1
+
+    attempt(body, virtual=False)
+
+
+@pytest.mark.parametrize("call", ["registry.update", "log.read", "delivery.in_progress"])
+def test_a_loop_that_dies_takes_the_worker_with_it(call: str) -> None:
+    """A worker without its heartbeats would only seem to live."""
+
+    async def body(world: World) -> None:
+        held = Held()
+        run_id = await world.submit("held")
+        hand = world.hand({"held": Flow("held") >> held.task()}, worker_heartbeat_interval_sec=0.02, **QUICK)
+        running = asyncio.create_task(hand.worker().run())
+        await held.at_work()
+
+        async def surprise() -> None:
+            raise LookupError("a bug")
+
+        world.trouble.meanwhile[call] = surprise
+        with pytest.raises(LookupError):
+            await running
+        assert hand.handler.running == {}
+        assert world.queue.settled == ["nak 0"]
+        assert (await world.stored(run_id))["driven_by"] is None
+
+    attempt(body, virtual=False)
+
+
+# --- The end ---------------------------------------------------------------------------------------------------------
+
+
+async def busy(world: World, **options: float) -> tuple[Hand, Held, Worker, "asyncio.Task[None]"]:
+    held = Held()
+    await world.submit("held")
+    hand = world.hand({"held": Flow("held") >> held.task()}, concurrency=2, **QUICK, **options)
+    worker = hand.worker()
+    running = asyncio.create_task(worker.run())
+    await held.at_work()
+    return hand, held, worker, running
+
+
+async def check_good_bye(world: World) -> None:
+    entry = await world.registry.get("w1")
+    assert entry is not None
+    assert (entry["state"], entry["stop_reason"], entry["current_run_id"]) == (
+        "STOPPED_GRACEFUL",
+        "graceful_shutdown",
+        None,
+    )
+    assert entry["stopped_at"] is not None
+
+
+def test_a_worker_told_to_stop_finishes_what_it_has_and_takes_no_more() -> None:
+    async def body(world: World) -> None:
+        _, held, worker, running = await busy(world)
+        worker.stop()
+        await world.submit("held")
+        await asyncio.sleep(0)
+        assert not running.done()
+        held.let_go()
+        await running
+        assert (held.began, worker.handled) == (1, 1)
+        assert await world.queue.backlog("default") == 1
+        assert world.queue.settled == ["ack"]
+        await check_good_bye(world)
+
+    attempt(body, virtual=False)
+
+
+@pytest.mark.parametrize("how", ["timeout", "second stop", "cancelled"])
+def test_what_does_not_end_in_time_is_handed_back(how: str) -> None:
+    async def body(world: World) -> None:
+        hand, held, worker, running = await busy(world, stop_timeout_sec=0.05 if how == "timeout" else 60.0)
+        if how == "cancelled":
+            running.cancel()
+        else:
+            worker.stop()
+        if how == "second stop":
+            worker.stop()
+        await asyncio.wait([running])
+        assert running.cancelled() == (how == "cancelled")
+        assert held.stopped == 1
+        assert hand.handler.running == {}
+        assert world.queue.settled == ["nak 0"]
+        await check_good_bye(world)
+        held.let_go()
+        other = world.hand({"held": Flow("held") >> held.task()}, "w2")
+        await other.work()
+        assert held.began == 2
+        assert world.queue.settled == ["nak 0", "ack"]
+
+    attempt(body, virtual=False)
+
+
+def test_a_worker_without_work_stops_at_once_and_says_so() -> None:
+    async def body(world: World) -> None:
+        worker = world.hand({}, poll_timeout_sec=60.0).worker()
+        running = asyncio.create_task(worker.run())
+        await wait_until(lambda: world.trouble.calls.count("queue.pull") == 8)
+        worker.stop()
+        await asyncio.wait_for(running, 2.0)
+        await check_good_bye(world)
+
+    attempt(body, virtual=False)
+
+
+def test_a_good_bye_nobody_hears_is_no_reason_to_stay() -> None:
+    async def body(world: World) -> None:
+        worker = world.hand({}, **QUICK).worker()
+        running = asyncio.create_task(worker.run())
+        await wait_until(lambda: world.trouble.calls.count("queue.pull") >= 8)
+        world.trouble.always("registry.update", Fault.NOT_DONE)
+        worker.stop()
+        await asyncio.wait_for(running, 2.0)
+
+    attempt(body, virtual=False)
+
+
+def test_a_worker_that_cannot_begin_says_so() -> None:
+    async def body(world: World) -> None:
+        world.trouble.next("queue.prepare", Fault.NOT_DONE)
+        with pytest.raises(UnavailableError):
+            await world.hand({}).worker().run()
+
+    attempt(body, virtual=False)
+
+
+# --- Once ------------------------------------------------------------------------------------------------------------
+
+
+def test_run_once_handles_one_job() -> None:
+    async def body(world: World) -> None:
+        calls = Calls()
+        for tag in ("b", "b"):
+            await world.submit("one", tag=tag)
+        options = {"tags": ("a", "b"), **QUICK}
+        assert await world.hand({"one": one_flow(calls)}, **options).worker().run_once() is True
+        assert calls.names == ["only"]
+        assert await world.queue.backlog("b") == 1
+        await check_good_bye(world)
+
+    attempt(body, virtual=False)
+
+
+def test_run_once_says_that_there_was_nothing() -> None:
+    async def body(world: World) -> None:
+        assert await world.hand({}, **QUICK).worker().run_once() is False
+        await check_good_bye(world)
+
+    attempt(body, virtual=False)
+
+
+def test_run_once_can_be_stopped_and_hands_its_job_back() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        await world.submit("held")
+        worker = world.hand({"held": Flow("held") >> held.task()}, **QUICK).worker()
+        running = asyncio.create_task(worker.run_once())
+        await held.at_work()
+        worker.stop()
+        worker.stop()
+        assert await asyncio.wait_for(running, 5.0) is False
+        assert world.queue.settled == ["nak 0"]
+        await check_good_bye(world)
+
+    attempt(body, virtual=False)
+
+
+def test_something_can_be_done_before_every_pull() -> None:
+    async def body(world: World) -> None:
+        pulls: list[int] = []
+
+        async def before() -> None:
+            pulls.append(world.trouble.calls.count("queue.pull"))
+
+        await world.hand({}, **QUICK).worker(before).run_once()
+        assert pulls == [0]
+
+    attempt(body, virtual=False)

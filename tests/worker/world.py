@@ -1,0 +1,249 @@
+"""A platform in memory with workers on it: real use cases on ports that fail as a test says.
+
+Time is virtual where a test wants it: then hours of ack waits, pauses and graces take none, and no time passes while a
+task is at work.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.core.models import Task  # type: ignore[import-untyped]
+from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+
+from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
+from pyoco_server.adapters.workshop import LocalWorkshop
+from pyoco_server.app.outputs import Outputs
+from pyoco_server.app.plans import Plans
+from pyoco_server.app.ports import Delivery, Workshop
+from pyoco_server.app.projection import worker_mark
+from pyoco_server.app.run import RunServices
+from pyoco_server.app.run_desk import RunDesk
+from pyoco_server.app.submitting import Submission, Submitter
+from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
+from pyoco_server.testing import VirtualClock
+from pyoco_server.testing.counting_workshop import CountingWorkshop
+from pyoco_server.worker.dispositions import Disposition, Settler
+from pyoco_server.worker.flow_source import FlowSource, Resolver
+from pyoco_server.worker.job_handler import JobHandler
+from pyoco_server.worker.options import WorkerOptions
+from pyoco_server.worker.presence import Presence
+from pyoco_server.worker.worker import BeforePull, Worker
+from tests.worker.faulty import FaultyLetters, FaultyLog, FaultyQueue, FaultyRegistry, FaultySnapshots, Trouble
+
+R = TypeVar("R")
+Flows = Mapping[str, Flow] | Resolver
+
+USER = Actor(ActorKind.USER, "ann")
+PATIENCE_SEC = 20.0
+
+
+class World:
+    """Everything that is stored, and those who use it."""
+
+    def __init__(self, *, virtual: bool = True, ack_wait_sec: float = 30.0, max_deliver: int = 20) -> None:
+        self.clock = VirtualClock() if virtual else SystemClock()
+        self.trouble = Trouble()
+        self.log = FaultyLog(self.trouble)
+        self.snapshots = FaultySnapshots(self.trouble)
+        self.queue = FaultyQueue(
+            MemoryWorkQueue(self.clock, ack_wait_sec=ack_wait_sec, max_deliver=max_deliver), self.trouble
+        )
+        self.letters = FaultyLetters(self.trouble)
+        self.registry = FaultyRegistry(self.trouble)
+        self.outputs = MemoryOutputStore()
+        self.new_id = uuid_maker()
+        shared: dict[str, Any] = {
+            "log": self.log,
+            "snapshots": self.snapshots,
+            "queue": self.queue,
+            "clock": self.clock,
+            "new_id": self.new_id,
+            "max_snapshot_bytes": 262_144,
+        }
+        self.submitter = Submitter(**shared)
+        self.desk = RunDesk(**shared)
+        self._folder = tempfile.TemporaryDirectory(prefix="pyoco-worker-tests-")
+        self._workshops: list[Workshop] = []
+
+    async def close(self) -> None:
+        for workshop in self._workshops:
+            await workshop.close()
+        self._folder.cleanup()
+
+    # --- Doing -------------------------------------------------------------------------------------------------------
+
+    async def submit(self, flow_name: str, params: Mapping[str, Any] | None = None, **fields: Any) -> str:
+        """Submit a run and return its id."""
+        snapshot = await self.submitter.submit(
+            Submission(flow_name=flow_name, params=dict(params or {}), **fields), USER
+        )
+        run_id: str = snapshot["run_id"]
+        return run_id
+
+    async def publish(self, body: bytes | Mapping[str, Any], *, tag: str = "default") -> None:
+        """Queue whatever a test likes."""
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        await self.queue.inner.publish(tag, encoded, dedup_id=self.new_id())
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let virtual time pass, also past work that does not end."""
+        assert isinstance(self.clock, VirtualClock)
+        self.clock.attach()
+        await asyncio.to_thread(self.clock.advance, seconds, overtake=True)
+
+    def hand(self, flows: Flows, worker_id: str = "w1", **options: Any) -> "Hand":
+        """A worker without its loops."""
+        return Hand(self, flows, WorkerOptions(worker_id=worker_id, **options))
+
+    def services(self, mark: str, options: WorkerOptions) -> RunServices:
+        workshop: Workshop = LocalWorkshop(threads=8, processes=1)
+        if isinstance(self.clock, VirtualClock):
+            workshop = CountingWorkshop(workshop, self.clock)
+        self._workshops.append(workshop)
+        return RunServices(
+            log=self.log,
+            clock=self.clock,
+            new_id=self.new_id,
+            workshop=workshop,
+            outputs=Outputs(self.outputs),
+            plans=Plans(),
+            artifacts=Path(self._folder.name),
+            worker_id=mark,
+            grace_sec=options.cancel_grace_sec,
+            chance=random.Random(0),
+        )
+
+    # --- Looking -----------------------------------------------------------------------------------------------------
+
+    async def events(self, run_id: str) -> Sequence[Event]:
+        """The log, without faults."""
+        return (await self.log.inner.read(run_id))[0]
+
+    async def types(self, run_id: str) -> list[str]:
+        return [event.type.value for event in await self.events(run_id)]
+
+    async def state(self, run_id: str) -> ExecutionState:
+        return fold(await self.events(run_id))
+
+    async def stored(self, run_id: str) -> dict[str, Any]:
+        """The stored snapshot, without faults; empty if there is none."""
+        found = await self.snapshots.inner.read(run_id)
+        return {} if found is None else msgspec.json.decode(found.body)
+
+    async def dead(self) -> list[dict[str, Any]]:
+        """All dead letters, oldest first."""
+        return [letter.entry for letter in reversed(await self.letters.newest(100))]
+
+
+class Hand:
+    """A worker without its loops: handles one job at a time, as a test says."""
+
+    def __init__(self, world: World, flows: Flows, options: WorkerOptions) -> None:
+        self.world = world
+        self.options = options
+        self.presence = Presence(
+            world.registry,
+            world.clock,
+            worker_id=options.worker_id,
+            instance_id=f"{options.worker_id}-instance",
+            tags=options.tags,
+            interval_sec=options.worker_heartbeat_interval_sec,
+        )
+        self.handler = JobHandler(
+            log=world.log,
+            snapshots=world.snapshots,
+            services=world.services(worker_mark(options.worker_id, world.new_id()), options),
+            flows=FlowSource(flows.__getitem__ if isinstance(flows, Mapping) else flows),
+            presence=self.presence,
+            options=options,
+        )
+        self.settler = Settler(world.letters, options.worker_id)
+
+    def worker(self, before_pull: BeforePull | None = None) -> Worker:
+        """The whole worker."""
+        return Worker(
+            queue=self.world.queue,
+            presence=self.presence,
+            dead_letters=self.world.letters,
+            handler=self.handler,
+            clock=self.world.clock,
+            options=self.options,
+            before_pull=before_pull,
+        )
+
+    async def pull(self, tag: str = "default") -> Delivery:
+        """The next job, however long it takes to come."""
+        delivery = await self.world.queue.pull(tag, timeout_sec=10_000)
+        assert delivery is not None, "no job came"
+        return delivery
+
+    async def handle(self, delivery: Delivery) -> Disposition:
+        """See a job through, and settle it."""
+        handled = await self.handler.handle(delivery)
+        await self.settler.settle(handled.delivery, handled.disposition, self.world.clock.now().timestamp())
+        return handled.disposition
+
+    async def work(self, tag: str = "default") -> Disposition:
+        """Pull a job and see it through."""
+        return await self.handle(await self.pull(tag))
+
+
+def attempt(
+    body: Callable[[World], Awaitable[R]],
+    *,
+    virtual: bool = True,
+    ack_wait_sec: float = 30.0,
+    max_deliver: int = 20,
+) -> R:
+    """Run a test's body in a world of its own."""
+
+    async def within_patience() -> R:
+        world = World(virtual=virtual, ack_wait_sec=ack_wait_sec, max_deliver=max_deliver)
+        try:
+            async with asyncio.timeout(PATIENCE_SEC):
+                return await body(world)
+        finally:
+            await world.close()
+
+    return asyncio.run(within_patience())
+
+
+class Held:
+    """A task that stays at work until it is let go, and notes how often it began."""
+
+    def __init__(self, name: str = "held") -> None:
+        self.began = 0
+        self.stopped = 0
+        self.name = name
+        self._let_go = asyncio.Event()
+        self._began = asyncio.Event()
+
+    def task(self) -> TaskWrapper:
+        return TaskWrapper(Task(func=self._run, name=self.name))
+
+    async def at_work(self) -> None:
+        """Wait until it has begun."""
+        await self._began.wait()
+        self._began.clear()
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+    async def _run(self) -> str:
+        self.began += 1
+        self._began.set()
+        try:
+            await self._let_go.wait()
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+        return self.name
