@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
+EXAMPLES := $(filter-out examples/test_% examples/conftest.py,$(wildcard examples/*.py))
 PIP_FLAGS := --quiet --disable-pip-version-check
 
 .PHONY: help setup demo test check unit flows platform properties format bench docs mutants clean
@@ -32,7 +33,7 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)
 
 demo: $(READY)
-	@$(BIN)/pyoco-client run examples/demo.py
+	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report
 
 test: check unit flows platform properties
 

@@ -5,25 +5,25 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from rich.console import Console
 
 from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.cli.dev_submit import submit_and_watch
-from pyoco_server.cli.parsing import DONE
-from pyoco_server.cli.service import GatewayServer, begin_logging
+from pyoco_server.cli.parsing import DONE, INTERRUPTED
+from pyoco_server.cli.service import GatewayServer, begin_logging, gateway_url
 from pyoco_server.cli.stopping import first_of, stop_requests
 from pyoco_server.cli.up_command import with_nats
 from pyoco_server.cli.usage import UsageError
-from pyoco_server.gateway.app import create_app
 from pyoco_server.logs import HTTP_SERVICE
 from pyoco_server.settings import Settings, load_settings
 
+T = TypeVar("T")
 _DESCRIPTION = """\
 Start everything on this machine: NATS, the gateway, and a worker with the flows of the given files. The worker starts
 anew when one of the files beside them changes. Runs and their logs are kept in PYOCO_DATA_DIR (.pyoco).
@@ -66,35 +66,39 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
     asked, console = stop_requests(), Console()
+    stays = not arguments.submit or (sys.stdout.isatty() and not arguments.once)
     nats = NatsServer(Path(settings.storage.data_dir) / "nats", durability=settings.storage.durability)
-    async with nats:
-        connected = with_nats(settings, nats.url)
-        app = create_app(lambda: open_gateway(connected))
-        gateway = GatewayServer(app, host=settings.http.host, port=settings.http.port)
-        async with gateway.running() as serving, _worker(arguments.files, nats.url) as working:
-            console.print(f"[bold]pyoco-server[/bold] is at {gateway.url}  (API: {gateway.url}/docs)", highlight=False)
-            console.print(f"workers connect to {nats.url}; Ctrl-C stops everything", highlight=False)
-            code = DONE
-            if arguments.submit:
-                code = await submit_and_watch(gateway.url, arguments.submit, console)
-                if arguments.once or not sys.stdout.isatty():
-                    return code
-            await first_of(asked, serving, working)
-            return DONE
+    async with (
+        nats,
+        open_gateway(with_nats(settings, nats.url)) as services,
+        GatewayServer(services).running() as serving,
+        _running(_keep_worker(arguments.files, nats.url, stays=stays)) as working,
+    ):
+        url = gateway_url(settings)
+        console.print(f"[bold]pyoco-server[/bold] is at {url}  (API: {url}/docs)", highlight=False)
+        console.print(f"workers connect to {nats.url}; Ctrl-C stops everything", highlight=False)
+        if arguments.submit:
+            async with _running(submit_and_watch(url, arguments.submit, console)) as watching:
+                await first_of(asked, serving, working, watching)
+                if not stays:
+                    return watching.result() if watching.done() else INTERRUPTED
+        await first_of(asked, serving, working)
+        return DONE
 
 
 @asynccontextmanager
-async def _worker(files: Sequence[str], nats_url: str) -> AsyncIterator[asyncio.Task[None]]:
-    """A worker process that has the flows of these files, started anew when they change."""
-    keeping = asyncio.create_task(_keep_worker(files, nats_url), name="worker")
+async def _running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Something that goes on beside what is inside, and ends with it."""
+    task = asyncio.create_task(work)
     try:
-        yield keeping
+        yield task
     finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-async def _keep_worker(files: Sequence[str], nats_url: str) -> None:
+async def _keep_worker(files: Sequence[str], nats_url: str, *, stays: bool) -> None:
+    """A worker process that has the flows of these files, started anew when they change."""
     command = [sys.executable, "-m", "pyoco_server.cli.worker", "--nats-url", nats_url, "--worker-id", "dev"]
     for name in files:
         command += ["--flows", name]
@@ -103,10 +107,10 @@ async def _keep_worker(files: Sequence[str], nats_url: str) -> None:
         known = _stamps(files)
         process = await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
         try:
-            while process.returncode is None and _stamps(files) == known:
+            while await asyncio.to_thread(_stamps, files) == known:
                 await asyncio.sleep(_LOOK_SEC)
-            while process.returncode is not None and _stamps(files) == known:  # wait for a mistake to be mended
-                await asyncio.sleep(_LOOK_SEC)
+                if process.returncode is not None and not stays:  # else a mistake is mended by changing the file
+                    raise UsageError("the worker could not start: what it says is above", example=_EXAMPLE)
         finally:
             await _end(process)
 

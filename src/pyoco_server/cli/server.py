@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from pyoco_server.cli import dev_command, up_command
+from pyoco_server.cli import dev_command, keys_command, up_command
 from pyoco_server.cli.parsing import Parser, run_command_line
 
 _EXAMPLE: Final = "pyoco-server up --port 8000"
-_SUBCOMMANDS: Final = (up_command, dev_command)
+_SUBCOMMANDS: Final = (up_command, dev_command, keys_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,11 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
-from fastapi import FastAPI
 
 from pyoco_server.cli.usage import UsageError
+from pyoco_server.gateway.app import create_app
+from pyoco_server.gateway.services import Services
 from pyoco_server.logs import configure_logging, log_error
-from pyoco_server.settings import Loaded
+from pyoco_server.settings import Loaded, Settings
 
 _log = logging.getLogger(__name__)
 
@@ -32,35 +33,35 @@ def begin_logging(loaded: Loaded, service: str) -> None:
             _log.warning("%s", warning.text, extra={"action": "settings_doubtful"})
 
 
+def gateway_url(settings: Settings) -> str:
+    """Where the gateway can be reached from this machine."""
+    host, port = settings.http.host, settings.http.port
+    shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 how to reach it
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
 class GatewayServer:
     """The gateway, listening."""
 
-    def __init__(self, app: FastAPI, *, host: str, port: int) -> None:
+    def __init__(self, services: Services) -> None:
+        self._host, self._port = services.settings.http.host, services.settings.http.port
         config = uvicorn.Config(
-            app,
-            host=host,
-            port=port,
+            create_app(lambda: contextlib.nullcontext(services)),
+            host=self._host,
+            port=self._port,
             log_config=None,
             access_log=False,
             lifespan="on",
             timeout_graceful_shutdown=3,
         )
         self._server = _Server(config)
-        self._host = host
-        self._port = port
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        shown = "127.0.0.1" if self._host in {"0.0.0.0", "::"} else self._host  # noqa: S104 how to reach it
-        return f"http://[{shown}]:{self._port}" if ":" in shown else f"http://{shown}:{self._port}"
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
         """Listening as long as this is open; UsageError if it cannot, for example because the port is taken."""
         serving = asyncio.create_task(self._serve(), name="gateway")
         try:
-            while not self._server.started and not serving.done():
+            while not self._server.started and not serving.done():  # noqa: ASYNC110 uvicorn has no event for it
                 await asyncio.sleep(0.01)
             if serving.done():
                 serving.result()

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from typing import Any
 
 
 def stop_requests() -> asyncio.Event:
@@ -13,7 +14,7 @@ def stop_requests() -> asyncio.Event:
     return asked
 
 
-async def first_of(asked: asyncio.Event, *others: "asyncio.Task[None]") -> None:
+async def first_of(asked: asyncio.Event, *others: "asyncio.Task[Any]") -> None:
     """Wait until asked to stop, or until one of the others ends; raises what it raises."""
     waiting = asyncio.create_task(asked.wait())
     try:

@@ -13,7 +13,6 @@ from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.cli.parsing import DONE
 from pyoco_server.cli.service import GatewayServer, begin_logging
 from pyoco_server.cli.stopping import first_of, stop_requests
-from pyoco_server.gateway.app import create_app
 from pyoco_server.logs import HTTP_SERVICE
 from pyoco_server.settings import Settings, load_settings
 
@@ -29,6 +28,7 @@ _VARIABLES: Final = {
     "log_level": "PYOCO_LOG_LEVEL",
     "nats_url": "PYOCO_NATS_URL",
     "dashboard_lang": "PYOCO_DASHBOARD_LANG",
+    "insecure_no_auth": "PYOCO_INSECURE_NO_AUTH",
 }
 
 
@@ -47,6 +47,12 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--log-level", metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR (INFO)")
     parser.add_argument("--nats-url", metavar="URL", help="the NATS to use, instead of one of its own")
     parser.add_argument("--dashboard-lang", metavar="LANG", help="auto, ja or en (auto)")
+    parser.add_argument(
+        "--insecure-no-auth",
+        action="store_const",
+        const="1",
+        help="listen beyond this machine although PYOCO_HTTP_AUTH_MODE is none: everybody may do everything",
+    )
     nats = parser.add_argument_group("a NATS of its own")
     nats.add_argument("--with-nats-bootstrap", action="store_true", help="start it with the nats-bootstrap package")
     nats.add_argument("--nats-listen-host", metavar="ADDRESS", default="127.0.0.1", help="where it listens (127.0.0.1)")
@@ -70,9 +76,8 @@ def _as_variables(arguments: argparse.Namespace) -> Mapping[str, str]:
 
 async def _serve(arguments: argparse.Namespace, settings: Settings) -> None:
     asked = stop_requests()
-    async with _nats(arguments, settings) as (connected, supervision):
-        app = create_app(lambda: open_gateway(connected))
-        gateway = GatewayServer(app, host=settings.http.host, port=settings.http.port)
+    async with _nats(arguments, settings) as (connected, supervision), open_gateway(connected) as services:
+        gateway = GatewayServer(services)
         async with gateway.running() as serving:
             await first_of(asked, serving, *supervision)
 

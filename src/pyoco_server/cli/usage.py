@@ -37,7 +37,9 @@ def told(error: PyocoServerError, language: Language = Language.EN) -> str:
 def _said(error: PyocoServerError, language: Language) -> str:
     """The error's own words; they are English, unless a gateway said them, so others get the catalogue's first."""
     entry = entry_of(error)
-    if language is Language.EN or entry is None or isinstance(error, ApiError):
+    if isinstance(error, ApiError):  # it may repeat what some other server said
+        return "".join(letter if letter.isprintable() else " " for letter in str(error))
+    if language is Language.EN or entry is None:
         return str(error)
     return f"{entry.message(language)}: {error}"
 

@@ -52,11 +52,14 @@ def _watch(arguments: argparse.Namespace) -> int:
             until_terminal=arguments.until_terminal,
         )
         with closing(snapshots), _shown(arguments.output) as show:
+            ended = False
             for count, snapshot in enumerate(snapshots, start=1):
                 show(snapshot)
+                ended = has_ended(snapshot)
                 if count == arguments.max_events:
                     return DONE
-        if not arguments.until_terminal or has_ended(client.get(arguments.run_id)):
+        # With --since, the end may have been before what was shown.
+        if not arguments.until_terminal or ended or has_ended(client.get(arguments.run_id)):
             return DONE
     note(f"error: run {one_line(arguments.run_id)} has not ended within {arguments.timeout_sec:g} s")
     return FAILED

@@ -1,0 +1,170 @@
+"""``pyoco-server keys``: API keys, issued and withdrawn where NATS can be reached."""
+
+import argparse
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.app.key_texts import Scope
+from pyoco_server.app.keys import DEFAULT_SCOPES, IssuedKey, KeyDesk
+from pyoco_server.app.ports.keys import StoredKey
+from pyoco_server.bootstrap.gateway import open_key_desk
+from pyoco_server.cli.argument_types import seconds
+from pyoco_server.cli.output import Column, joined, moment, note, print_json, print_table
+from pyoco_server.cli.parsing import DONE
+from pyoco_server.settings import Settings, load_settings
+
+_DESCRIPTION = """\
+Create, list, revoke and rotate the API keys the gateway asks for with PYOCO_HTTP_AUTH_MODE=api_key.
+
+The commands talk to NATS (PYOCO_NATS_URL, --nats-url) and need the gateway's PYOCO_AUTH_PEPPER, if it has one. What
+they change counts for every gateway within a second."""
+_EXAMPLE: Final = "pyoco-server keys create --tenant acme --scope runs --name ci --expires 90d"
+_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_COLUMNS: Final = (
+    Column("KEY ID", lambda key: key["api_key_id"]),
+    Column("TENANT", lambda key: key["tenant_id"] or "(all)"),
+    Column("SCOPES", lambda key: joined(key["scopes"])),
+    Column("NAME", lambda key: key["name"]),
+    Column("STATE", lambda key: key["state"]),
+    Column("CREATED", lambda key: moment(key["created_at"])),
+    Column("EXPIRES", lambda key: moment(key["expires_at"])),
+)
+
+Act = Callable[[argparse.Namespace, KeyDesk], Awaitable[None]]
+
+
+def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the arguments."""
+    parser = subcommands.add_parser(
+        "keys",
+        help="API keys: create, list, revoke, rotate",
+        description=_DESCRIPTION,
+        epilog=f"example: {_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    create = _action(actions, "create", "issue a key; it is shown once", _create)
+    whose = create.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--tenant", metavar="T", help="whose runs the key is for")
+    whose.add_argument("--all-tenants", action="store_true", help="for those who operate the platform: sees all runs")
+    create.add_argument(
+        "--scope",
+        metavar="SCOPE",
+        action="append",
+        choices=[scope.value for scope in Scope],
+        help="runs (default), operate or wheels; may be repeated",
+    )
+    create.add_argument("--name", metavar="TEXT", help="what it is for, so that you know it again")
+    create.add_argument("--expires", metavar="WHEN", type=_expiry, help="30d, 12h, or a time such as 2027-01-31")
+    _action(actions, "list", "show all keys, but not their secrets", _list)
+    revoke = _action(actions, "revoke", "withdraw a key for good", _revoke)
+    revoke.add_argument("api_key_id", metavar="API_KEY_ID")
+    rotate = _action(actions, "rotate", "give a key a new secret", _rotate)
+    rotate.add_argument("api_key_id", metavar="API_KEY_ID")
+    rotate.add_argument(
+        "--keep-old-for", metavar="SEC", type=seconds, default=0.0, help="how long the old secret still counts (0)"
+    )
+
+
+def _action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    act: Act,
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
+    parser.add_argument("--nats-url", metavar="URL", help="where NATS is (PYOCO_NATS_URL)")
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.set_defaults(run=lambda arguments: _run(arguments, act), example=_EXAMPLE)
+    return parser
+
+
+def _run(arguments: argparse.Namespace, act: Act) -> int:
+    given = {} if arguments.nats_url is None else {"PYOCO_NATS_URL": arguments.nats_url}
+    asyncio.run(_at_the_desk(load_settings({**os.environ, **given}).settings, arguments, act))
+    return DONE
+
+
+async def _at_the_desk(settings: Settings, arguments: argparse.Namespace, act: Act) -> None:
+    async with open_key_desk(settings) as desk:
+        await act(arguments, desk)
+
+
+async def _create(arguments: argparse.Namespace, desk: KeyDesk) -> None:
+    scopes = {Scope(name) for name in arguments.scope or DEFAULT_SCOPES}
+    expires_at = None if arguments.expires is None else arguments.expires()
+    await _warn_of_another_pepper(desk)
+    issued = await desk.create(arguments.tenant, scopes=scopes, name=arguments.name, expires_at=expires_at)
+    _tell(issued, desk, as_json=arguments.json)
+
+
+async def _list(arguments: argparse.Namespace, desk: KeyDesk) -> None:
+    keys = [_shown(key, desk) for key in await desk.all()]
+    if arguments.json:
+        print_json(keys)
+    else:
+        print_table(_COLUMNS, keys, empty="there are no keys; pyoco-server keys create makes one")
+
+
+async def _revoke(arguments: argparse.Namespace, desk: KeyDesk) -> None:
+    revoked = _shown(await desk.revoke(arguments.api_key_id), desk)
+    if arguments.json:
+        print_json(revoked)
+    else:
+        note(f"{revoked['api_key_id']} is revoked")
+
+
+async def _rotate(arguments: argparse.Namespace, desk: KeyDesk) -> None:
+    _tell(await desk.rotate(arguments.api_key_id, keep_old_sec=arguments.keep_old_for), desk, as_json=arguments.json)
+
+
+def _tell(issued: IssuedKey, desk: KeyDesk, *, as_json: bool) -> None:
+    """The key on stdout, where it can be caught; all else beside it."""
+    if as_json:
+        print_json({"api_key": issued.text, **_shown(issued.stored, desk)})
+        return
+    print(issued.text)  # noqa: T201 what the command is for
+    note(f"{issued.stored.api_key_id}: keep the key now, it cannot be shown again")
+
+
+def _shown(key: StoredKey, desk: KeyDesk) -> dict[str, Any]:
+    return {
+        "api_key_id": key.api_key_id,
+        "tenant_id": key.tenant_id,
+        "scopes": list(key.scopes),
+        "name": key.name,
+        "state": desk.state_of(key),
+        "created_at": key.created_at,
+        "expires_at": key.expires_at,
+        "revoked_at": key.revoked_at,
+        "rotated_at": key.rotated_at,
+    }
+
+
+async def _warn_of_another_pepper(desk: KeyDesk) -> None:
+    if any(desk.state_of(key) == "other pepper" for key in await desk.all()):
+        note(
+            "warning: there are keys made with another PYOCO_AUTH_PEPPER; the gateway knows only keys made with its own"
+        )
+
+
+def _expiry(text: str) -> Callable[[], float]:
+    """When the key ends: after a length of time, counted from when it is made, or at a moment."""
+    length = _LENGTH.fullmatch(text.strip())
+    if length is not None:
+        return lambda: SystemClock().now().timestamp() + float(length[1]) * _UNITS[length[2]]
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a length such as 30d nor a time such as 2027-01-31"
+        ) from error
+    at = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+    return lambda: at

@@ -1,0 +1,89 @@
+"""Commands that run for long, in processes of their own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+
+START_SEC = 30.0
+
+
+class Served(NamedTuple):
+    """A command under way, and where its gateway is."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Ask it to stop; its exit code and what it wrote."""
+        self.process.send_signal(number)
+        output, _ = self.process.communicate(timeout=20)
+        return self.process.returncode, output
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pyoco_server.cli.server", *arguments]
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYOCO_")}
+    return {**kept, "PYOCO_DURABILITY": "fast", **more}
+
+
+@contextlib.contextmanager
+def serving(directory: Path, *arguments: str, port: int, **variables: str) -> Iterator[Served]:
+    """Run a command until its gateway answers; it is gone afterwards."""
+    process = subprocess.Popen(  # noqa: S603 our own command
+        command(*arguments),
+        cwd=directory,
+        env=clean_environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    served = Served(process, f"http://127.0.0.1:{port}")
+    try:
+        _until_healthy(served)
+        yield served
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def _until_healthy(served: Served) -> None:
+    deadline = time.monotonic() + START_SEC
+    while time.monotonic() < deadline:
+        if served.process.poll() is not None:
+            raise AssertionError(f"it ended at once:\n{served.process.communicate()[0]}")
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{served.url}/health", timeout=2).status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the gateway did not come up")
+
+
+def run_status(url: str, run_id: str, *wanted: str, within_sec: float = 20.0) -> str:
+    """The status of a run, once it is one of these."""
+    deadline = time.monotonic() + within_sec
+    status = ""
+    while time.monotonic() < deadline:
+        status = str(httpx.get(f"{url}/runs/{run_id}", timeout=5).json()["status"])
+        if status in wanted:
+            return status
+        time.sleep(0.05)
+    raise AssertionError(f"the run is {status}, not one of {wanted}")

@@ -1,0 +1,170 @@
+"""``pyoco-server up`` and ``dev`` as people use them: real processes, a real NATS, signals."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.serving import clean_environment, command, free_port, run_status, serving
+
+FLOW = """
+from pyoco import Flow, task
+
+@task
+def greet(name="you"):
+    return "{word} " + name
+
+flow = Flow("greeting") >> greet
+"""
+
+
+def _run(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 our own command
+        command(*arguments),
+        cwd=directory,
+        env=clean_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_up_starts_a_nats_of_its_own_and_stops_on_sigterm(tmp_path: Path) -> None:
+    port, nats_port = free_port(), free_port()
+    with serving(tmp_path, "up", "--port", str(port), "--nats-client-port", str(nats_port), port=port) as served:
+        assert httpx.get(f"{served.url}/health").json() == {"status": "ok"}
+        assert httpx.get(f"{served.url}/health/ready").json()["nats"] == "connected"
+        accepted = httpx.post(f"{served.url}/runs", json={"flow_name": "any"})
+        assert accepted.json()["status"] == "PENDING"
+        with socket.create_connection(("127.0.0.1", nats_port), timeout=2):
+            pass  # workers can reach it
+        assert served.stop()[0] == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", nats_port), timeout=2)
+
+
+def test_what_was_accepted_is_still_there_after_a_restart(tmp_path: Path) -> None:
+    port, nats_port = free_port(), free_port()
+    arguments = ("up", "--port", str(port), "--nats-client-port", str(nats_port))
+    with serving(tmp_path, *arguments, port=port) as served:
+        run_id = httpx.post(f"{served.url}/runs", json={"flow_name": "any"}).json()["run_id"]
+        assert served.stop(signal.SIGINT)[0] == 0
+    with serving(tmp_path, *arguments, port=port) as served:
+        assert httpx.get(f"{served.url}/runs/{run_id}").json()["status"] == "PENDING"
+        assert [run["run_id"] for run in httpx.get(f"{served.url}/runs").json()] == [run_id]
+        assert served.stop()[0] == 0
+
+
+def test_up_on_a_port_that_is_taken_says_so(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = _run(tmp_path, "up", "--port", str(port), "--nats-client-port", str(free_port()))
+    assert ended.returncode == 1
+    assert f"127.0.0.1:{port}" in ended.stderr
+    assert "ERR-PYOCO-0018" in ended.stderr
+    assert "Traceback" not in ended.stderr.rpartition("error:")[2]
+
+
+def test_up_on_a_nats_port_that_is_taken_says_so(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = _run(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(port))
+    assert ended.returncode == 1
+    assert str(port) in ended.stderr
+    assert "ERR-PYOCO-0003" in ended.stderr
+
+
+def test_a_second_one_on_the_same_data_says_so(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, "up", "--port", str(port), "--nats-client-port", str(free_port()), port=port) as served:
+        ended = _run(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(free_port()))
+        assert ended.returncode == 1
+        assert "in use" in ended.stderr
+        assert served.stop()[0] == 0
+
+
+def test_a_nats_that_does_not_answer(tmp_path: Path) -> None:
+    began = time.monotonic()
+    ended = _run(tmp_path, "up", "--port", str(free_port()), "--nats-url", f"nats://127.0.0.1:{free_port()}")
+    assert ended.returncode == 1
+    assert "ERR-PYOCO-0003" in ended.stderr
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("up", "--port", "many"), "PYOCO_HTTP_PORT"),
+        (("up", "--dashboard-lang", "fr"), "PYOCO_DASHBOARD_LANG"),
+        (("up", "--nats-client-port", "x"), "--nats-client-port"),
+        (("up", "--frobnicate"), "--frobnicate"),
+        ((), "COMMAND"),
+        (("dev", "nothing-here.py"), "nothing-here.py"),
+    ],
+)
+def test_what_was_typed_wrong_is_told_with_an_example(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    ended = _run(tmp_path, *arguments)
+    assert ended.returncode == 1
+    assert told in ended.stderr
+    assert "ERR-PYOCO-0018" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_help_names_every_option(tmp_path: Path) -> None:
+    told = _run(tmp_path, "up", "--help").stdout
+    for option in (
+        "--host",
+        "--port",
+        "--log-level",
+        "--nats-url",
+        "--dashboard-lang",
+        "--with-nats-bootstrap",
+        "--nats-listen-host",
+        "--nats-client-port",
+        "--nats-http-port",
+    ):
+        assert option in told
+
+
+def test_dev_runs_the_flows_of_a_file_and_again_when_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "flows.py"
+    file.write_text(FLOW.replace("{word}", "hello"), encoding="utf-8")
+    port = free_port()
+    with serving(tmp_path, "dev", "flows.py", "--port", str(port), port=port) as served:
+        assert _greeting(served.url) == "hello you"
+        file.write_text(FLOW.replace("{word}", "good morning"), encoding="utf-8")
+        os.utime(file, ns=(time.time_ns(), time.time_ns() + 1_000_000))
+        deadline = time.monotonic() + 20
+        while _greeting(served.url) != "good morning you":
+            assert time.monotonic() < deadline
+        code, output = served.stop(signal.SIGINT)
+        assert code == 0
+        assert f"http://127.0.0.1:{port}" in output
+        assert "Traceback" not in output
+
+
+def _greeting(url: str) -> str:
+    run_id = httpx.post(f"{url}/runs", json={"flow_name": "greeting"}).json()["run_id"]
+    run_status(url, run_id, "COMPLETED")
+    greeting: str = httpx.get(f"{url}/runs/{run_id}/tasks").json()["task_records"]["greet"]["output"]
+    return greeting
+
+
+def test_dev_submits_a_run_and_leaves_with_its_outcome(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOW.replace("{word}", "hello"), encoding="utf-8")
+    good = _run(tmp_path, "dev", "flows.py", "--port", str(free_port()), "--submit", "greeting", "--once")
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert "COMPLETED" in good.stdout
+    bad = _run(tmp_path, "dev", "flows.py", "--port", str(free_port()), "--submit", "missing", "--once")
+    assert bad.returncode == 1
+    assert "FAILED" in bad.stdout
