@@ -46,6 +46,8 @@ class Trouble:
         """All calls there were."""
         self.meanwhile: dict[str, Callable[[], Awaitable[object]]] = {}
         """What happens just before the next call of that name, once."""
+        self.otherwise: Callable[[], Fault] = lambda: Fault.NONE
+        """What becomes of calls nothing was planned for."""
         self._planned: dict[str, deque[Fault]] = {}
         self._always: dict[str, Fault] = {}
 
@@ -64,7 +66,7 @@ class Trouble:
         if meanwhile is not None:
             await meanwhile()
         planned = self._planned.get(name)
-        fault = planned.popleft() if planned else self._always.get(name, Fault.NONE)
+        fault = planned.popleft() if planned else self._always.get(name, self.otherwise())
         if fault is Fault.TOO_LARGE:
             raise TooLargeError(f"{name}: too large")
         if fault is Fault.NOT_DONE:

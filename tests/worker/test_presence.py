@@ -45,6 +45,7 @@ def test_a_worker_that_begins_is_idle() -> None:
             "last_heartbeat_at": NOW,
             "tags": ["cpu", "gpu"],
             "current_run_id": None,
+            "current_run_ids": [],
             "last_run_id": None,
             "last_run_status": None,
             "last_run_started_at": None,
@@ -91,10 +92,10 @@ def test_what_an_operator_wrote_stays() -> None:
         await world.registry.update("w1", lambda found: {**(found or {}), "hidden": True, "note": "do not touch"})
         made.run_started("r1")
         await made.announce()
-        await made.stopped("graceful_shutdown")
         await presence(world, instance_id="i2").announce()
         found = await entry(world)
         assert (found["hidden"], found["note"]) == (True, "do not touch")
+        assert (found["current_run_id"], found["current_run_ids"]) == (None, [])
         assert (found["instance_id"], found["state"], found["stopped_at"]) == ("i2", "IDLE", None)
 
     attempt(body)

@@ -1,6 +1,7 @@
 """Jobs that come back, and jobs of others: the log decides what is left to do, and nothing is done twice."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -63,10 +64,11 @@ def test_wherever_a_worker_dies_no_task_that_succeeded_runs_again(make: Callable
             world.trouble.next("log.append", *faults)
             world.trouble.next("log.read", *([Fault.NOT_DONE] if number % 3 else []))
             appends = world.trouble.calls.count("log.append")
-            dispositions = [await world.hand({name: make(calls)}, f"w{turn}").work() for turn in range(1)]
-            while not isinstance(dispositions[-1], Ack):
-                assert isinstance(dispositions[-1], Nak)
-                dispositions.append(await world.hand({name: make(calls)}, f"w{len(dispositions)}").work())
+            for worker in itertools.count(1):
+                disposition = await world.hand({name: make(calls)}, f"w{worker}").work()
+                if isinstance(disposition, Ack):
+                    break
+                assert isinstance(disposition, Nak)
             assert (await world.stored(run_id))["status"] == "COMPLETED"
             events = await world.events(run_id)
             check_no_repeats(events)

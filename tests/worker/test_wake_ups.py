@@ -9,6 +9,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco_server import wait
 from pyoco_server.worker.dispositions import Ack, Leave, Nak
 from tests.engine.flows import Calls, approval_flow
+from tests.waiting import wait_until
 from tests.worker.faulty import Fault
 from tests.worker.world import USER, Held, World, attempt
 
@@ -147,6 +148,23 @@ def test_a_wait_inside_a_loop_is_resumed_round_by_round() -> None:
     attempt(body)
 
 
+def test_two_resumes_and_only_one_wake_up_are_enough() -> None:
+    async def body(world: World) -> None:
+        flow = Flow("both")
+        for name in ("one", "other"):
+            flow.add_task(wait(name).task)
+        hand = world.hand({"both": flow})
+        run_id = await world.submit("both")
+        await hand.work()
+        await world.desk.resume(run_id, "one", 1, USER)
+        world.trouble.next("queue.publish", Fault.NOT_DONE)
+        await world.desk.resume(run_id, "other", 2, USER)
+        assert await hand.work() == Ack()
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+
+    attempt(body)
+
+
 # --- While somebody drives the run -----------------------------------------------------------------------------------
 
 
@@ -182,6 +200,8 @@ def test_a_run_in_other_hands_is_looked_at_again_later() -> None:
 
 
 def test_a_wake_up_never_fails_a_run_that_is_in_good_hands() -> None:
+    """The driver is slow to hear of the resume: the wake-up uses up its deliveries, and the run is none the worse."""
+
     async def body(world: World) -> None:
         held = Held()
         flows = {"beside": beside_flow(held)}
@@ -189,20 +209,43 @@ def test_a_wake_up_never_fails_a_run_that_is_in_good_hands() -> None:
         first, second = world.hand(flows, "w1"), world.hand(flows, "w2")
         driving = asyncio.create_task(first.work())
         await held.at_work()
+        driven = first.handler.running[run_id]
+        await driven.beat()
+        world.log.silent = True
         await world.desk.resume(run_id, "nod", 1, USER)
+        dispositions = []
         for _ in range(3):
-            world.trouble.calls.clear()
-            await first.handler.running[run_id].beat()
-            if await world.queue.inner.backlog("default") or world.queue.settled[-1:] == ["nak 0.3"]:
-                await world.pass_time(5)
-                await first.handler.running[run_id].beat()
-                assert isinstance(await second.work(), Ack | Nak)
-        assert (await world.stored(run_id))["status"] == "RUNNING"
+            dispositions.append(await second.work())
+            await driven.still_at_it()
+            await world.pass_time(0.6)
+        assert dispositions == [Nak(0.3), Nak(0.6), Ack()]
+        await driven.beat()
         held.let_go()
         assert await driving == Ack()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
+        assert held.began == 1
 
     attempt(body, max_deliver=3)
+
+
+def test_a_wake_up_the_driver_has_taken_up_is_needless() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"beside": beside_flow(held)}
+        run_id = await world.submit("beside")
+        first = world.hand(flows, "w1")
+        driving = asyncio.create_task(first.work())
+        await held.at_work()
+        driver = first.handler.running[run_id].run
+        await world.desk.resume(run_id, "nod", 1, USER)
+        await wait_until(lambda: driver.state.nodes["nod"].status == "SUCCEEDED")
+        assert await world.hand(flows, "w2").work() == Ack()
+        held.let_go()
+        assert await driving == Ack()
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+        assert held.began == 1
+
+    attempt(body)
 
 
 def test_a_wake_up_that_comes_to_whoever_drives_the_run_leaves_their_job_alone() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
@@ -17,7 +18,7 @@ from tests.waiting import wait_until
 from tests.worker.faulty import Fault
 from tests.worker.world import USER, Hand, Held, World, attempt
 
-QUICK = {"run_heartbeat_interval_sec": 0.02, "ack_progress_interval_sec": 0.02, "poll_timeout_sec": 0.2}
+QUICK: dict[str, Any] = {"run_heartbeat_interval_sec": 0.02, "ack_progress_interval_sec": 0.02, "poll_timeout_sec": 0.2}
 
 
 class Crowd:
@@ -191,7 +192,7 @@ def test_a_loop_that_dies_takes_the_worker_with_it(call: str) -> None:
 # --- The end ---------------------------------------------------------------------------------------------------------
 
 
-async def busy(world: World, **options: float) -> tuple[Hand, Held, Worker, "asyncio.Task[None]"]:
+async def busy(world: World, **options: Any) -> tuple[Hand, Held, Worker, "asyncio.Task[None]"]:
     held = Held()
     await world.submit("held")
     hand = world.hand({"held": Flow("held") >> held.task()}, concurrency=2, **QUICK, **options)
@@ -295,8 +296,8 @@ def test_run_once_handles_one_job() -> None:
         calls = Calls()
         for tag in ("b", "b"):
             await world.submit("one", tag=tag)
-        options = {"tags": ("a", "b"), **QUICK}
-        assert await world.hand({"one": one_flow(calls)}, **options).worker().run_once() is True
+        hand = world.hand({"one": one_flow(calls)}, tags=("a", "b"), **QUICK)
+        assert await hand.worker().run_once() is True
         assert calls.names == ["only"]
         assert await world.queue.backlog("b") == 1
         await check_good_bye(world)

@@ -81,13 +81,14 @@ class World:
 
     # --- Doing -------------------------------------------------------------------------------------------------------
 
-    async def submit(self, flow_name: str, params: Mapping[str, Any] | None = None, **fields: Any) -> str:
+    async def submit(
+        self, flow_name: str, params: Mapping[str, Any] | None = None, *, run_id: str | None = None, **fields: Any
+    ) -> str:
         """Submit a run and return its id."""
         snapshot = await self.submitter.submit(
-            Submission(flow_name=flow_name, params=dict(params or {}), **fields), USER
+            Submission(flow_name=flow_name, params=dict(params or {}), **fields), USER, run_id=run_id
         )
-        run_id: str = snapshot["run_id"]
-        return run_id
+        return str(snapshot["run_id"])
 
     async def publish(self, body: bytes | Mapping[str, Any], *, tag: str = "default") -> None:
         """Queue whatever a test likes."""

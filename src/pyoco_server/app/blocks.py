@@ -4,6 +4,7 @@ A block is a node that stays at work while nodes inside it are created and run. 
 by whoever takes over: nodes that ended are taken as they ended, so the same choices are made and the same ids given.
 """
 
+from functools import partial
 from typing import Any
 
 from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # type: ignore[import-untyped]
@@ -29,7 +30,9 @@ async def run_block(work: Work, node_id: str, block: Step, place: Place) -> None
         case Until():
             await _until(work, node_id, block, place)
         case Parallel():
-            bodies = [_body(work, f"{node_id}[{index}]", branch, place) for index, branch in enumerate(block.branches)]
+            bodies = [
+                partial(_body, work, f"{node_id}[{index}]", branch, place) for index, branch in enumerate(block.branches)
+            ]
             await work.together(node_id, bodies)
         case TaskStep():  # last of a closed set
             raise TypeError("a task is not a block")
@@ -77,7 +80,7 @@ async def _for_each(work: Work, node_id: str, block: ForEach, place: Place) -> N
             await _body(work, f"{node_id}[{index}]", block.body, _round(block, place, index, item, len(items)))
 
     if items:
-        await work.together(node_id, [rounds() for _ in range(min(block.parallel, len(items)))])
+        await work.together(node_id, [rounds] * min(block.parallel, len(items)))
 
 
 def _round(block: ForEach, place: Place, index: int, item: Any, count: int) -> Place:  # noqa: ANN401

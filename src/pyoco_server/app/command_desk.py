@@ -1,36 +1,89 @@
-"""Commands from outside, for executions nobody here drives: the core's twelve, checked, written, answered."""
+"""Commands from outside: the core's twelve, checked, written, answered.
 
+They are given to executions somebody outside drives, and to runs of ours: then whatever a worker must do about it is
+left to one, who is told by a job.
+"""
+
+import hashlib
+import logging
 import uuid
 from typing import Final, NamedTuple
 
 import msgspec
 
-from pyoco_server.app.ports import GraphRegistry
-from pyoco_server.app.run_desk import RunDesk, RunNotFoundError, cancel_mode
+from pyoco_server.app.idempotency import IdempotencyKeyError
+from pyoco_server.app.ports import GraphRegistry, UnavailableError
+from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.run_desk import OpenRun, RunDesk, cancel_mode
+from pyoco_server.app.run_queries import visible_run
 from pyoco_server.core import (
+    Actor,
+    ActorKind,
+    CancelMode,
     Command,
     CommandRejected,
+    Commit,
     Event,
+    ExecutionState,
     RejectionCode,
     decode_command,
+    encode_command,
+    fold,
     graph_from_dict,
 )
-from pyoco_server.core.commands import CancelExecution, CreateExecution
+from pyoco_server.core.commands import CancelExecution, CreateExecution, ResumeNode
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
 
+_log = logging.getLogger(__name__)
+
 KEY: Final = "idempotencyKey"
 """Under this name an event keeps the key of the request that caused it."""
+DIGEST: Final = "requestSha256"
+"""Under this one, what the request was: the key of another one is refused."""
+OURS: Final = "run"
+"""This part of an execution's input tells the platform how to show it."""
+OUTSIDE: Final = "external"
+"""The tag of executions that are driven from outside: no worker is to take them up."""
 
+_NOBODY: Final = Actor(ActorKind.EXTERNAL)
 _NAMESPACE: Final = uuid.UUID("1d7a5a8e-5d0b-4f61-8f07-40a5d1e2c3b4")
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A command as it came in, and on whose behalf."""
+
+    fields: JsonObject
+    key: str | None = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+
+
 class Answer(NamedTuple):
-    """What a command led to; nothing, if it was given before."""
+    """What a command led to; no events, if it was given before."""
 
     execution_id: str
     events: list[Event]
-    version: int
+    run: OpenRun
+
+    @property
+    def version(self) -> int:
+        """How many events there are now."""
+        return self.run.execution.state.version
+
+    def snapshot(self) -> JsonObject:
+        """How the run stands now."""
+        return self.run.snapshot()
+
+    def snapshot_as_asked(self) -> JsonObject:
+        """How the run stood when the command was taken, whatever has followed from it since."""
+        if not self.events:
+            return self.snapshot()
+        own = self.events[0].event_id
+        known = self.run.events[: [event.event_id for event in self.run.events].index(own) + 1]
+        asked = RunProjection(self.execution_id)
+        asked.listen(known, fold(known))
+        return asked.snapshot(position=self.run.execution.position)
 
 
 class CommandDesk:
@@ -40,11 +93,12 @@ class CommandDesk:
         self._desk = desk
         self._graphs = graphs
 
-    async def create(self, fields: JsonObject, *, key: str | None, tenant_id: str | None) -> Answer:
+    async def create(self, asked: Asked) -> Answer:
         """Create an execution on a registered graph; InvalidInputError if there is no such graph."""
-        given = dict(fields)
-        if not given.get("executionId"):
-            given["executionId"] = str(uuid.uuid5(_NAMESPACE, f"{tenant_id or ''}\n{key}") if key else uuid.uuid4())
+        given = dict(asked.fields)
+        if given.get("executionId") is None:
+            seed = f"{asked.tenant_id or ''}\n{asked.key}"
+            given["executionId"] = str(uuid.uuid5(_NAMESPACE, seed) if asked.key is not None else uuid.uuid4())
         command = decode_command({**given, "type": "CreateExecution"})
         if not isinstance(command, CreateExecution):
             raise TypeError("a CreateExecution was expected")
@@ -52,47 +106,82 @@ class CommandDesk:
         if encoded is None:
             raise InvalidInputError(f"graphId: no graph is registered as '{command.graph_id}'; PUT it to /graphs first")
         execution = self._desk.execution(command.execution_id, graph_from_dict(encoded))
+        created = _owned(_stamped(command, asked.key), asked, execution.clock.now().timestamp())
         try:
-            events = await execution.do(_stamped(command, key, tenant_id))
+            events = await execution.do(created)
         except CommandRejected as error:
-            if key is not None and error.code is RejectionCode.EXECUTION_EXISTS:
-                found = await self._desk.open(command.execution_id)
-                if _has(found.events, key):
-                    return Answer(command.execution_id, [], found.execution.state.version)
-            raise
-        await self._desk.write(await self._desk.open(command.execution_id))
-        return Answer(command.execution_id, events, execution.state.version)
+            if asked.key is None or error.code is not RejectionCode.EXECUTION_EXISTS:
+                raise
+            found = await visible_run(self._desk, command.execution_id, tenant_id=asked.tenant_id)
+            if not _was_given(found.events, asked.key, command):
+                raise
+            return Answer(command.execution_id, [], found)
+        run = await self._desk.open(command.execution_id)
+        await self._desk.write(run)
+        return Answer(command.execution_id, events, run)
 
-    async def give(self, execution_id: str, fields: JsonObject, *, key: str | None, tenant_id: str | None) -> Answer:
+    async def give(self, execution_id: str, asked: Asked) -> Answer:
         """Give a command to an execution; RunNotFoundError, or CommandRejected if a guard refuses."""
-        run = await self._desk.open(execution_id)
-        if tenant_id is not None and run.projection.input.tenant_id != tenant_id:
-            raise RunNotFoundError(execution_id)
-        command = decode_command({**fields, "executionId": execution_id})
-        if key is not None and _has(run.events, key):
-            return Answer(execution_id, [], run.execution.state.version)
-        stamped = _stamped(command, key, None)
-        if isinstance(command, CancelExecution):
-            events = await run.execution.decide(
-                lambda state: run.execution.step(state, stamped, cancel_mode=cancel_mode(state))
-            )
-        else:
-            events = await run.execution.do(stamped)
+        run = await visible_run(self._desk, execution_id, tenant_id=asked.tenant_id)
+        command = decode_command({**asked.fields, "executionId": execution_id})
+        stamped = _stamped(command, asked.key)
+
+        def decision(state: ExecutionState) -> Commit:
+            if asked.key is not None and _was_given(run.events, asked.key, command):
+                return Commit([], state)
+            mode = cancel_mode(state) if isinstance(command, CancelExecution) else CancelMode.WAIT_FOR_WORKERS
+            return run.execution.step(state, stamped, cancel_mode=mode)
+
+        events = await run.execution.decide(decision)
         if events:
+            if isinstance(command, ResumeNode):
+                await self._wake(run)
             await self._desk.write(run)
-        return Answer(execution_id, events, run.execution.state.version)
+        return Answer(execution_id, events, run)
+
+    async def _wake(self, run: OpenRun) -> None:
+        """A run of ours goes on by a worker's hands; the log has the resume, so a job that is lost is made up for."""
+        if run.execution.state.is_terminal or run.projection.input.tag == OUTSIDE:
+            return
+        try:
+            await self._desk.wake(run)
+        except UnavailableError:
+            extra = {"action": "wake_failed", "run_id": run.execution.execution_id}
+            _log.warning("the log has it, but no worker was told", extra=extra)
 
 
-def _stamped(command: Command, key: str | None, tenant_id: str | None) -> Command:
-    extra = dict(command.extra)
-    if key is not None:
-        extra[KEY] = key
-    changed: Command = msgspec.structs.replace(command, extra=extra)
-    if tenant_id is not None and isinstance(changed, CreateExecution):
-        run = {"flow_name": changed.graph_id, "tenant_id": tenant_id}
-        changed = msgspec.structs.replace(changed, input={**(changed.input or {}), "run": run})
-    return changed
+def _stamped(command: Command, key: str | None) -> Command:
+    """The command with its key; its event will keep it."""
+    if key is None:
+        return command
+    marked: Command = msgspec.structs.replace(command, extra={**command.extra, KEY: key, DIGEST: _digest(command)})
+    return marked
 
 
-def _has(events: list[Event], key: str) -> bool:
-    return any(event.payload.extra.get(KEY) == key for event in events)
+def _owned(command: Command, asked: Asked, now: float) -> Command:
+    """The creation with what the platform needs to show it among its runs."""
+    if not isinstance(command, CreateExecution):
+        return command
+    if OURS in (command.input or {}):
+        raise InvalidInputError(f"input.{OURS}: this name is used by the platform; choose another")
+    about = {"flow_name": command.graph_id, "tag": OUTSIDE, "tags": [OUTSIDE], "submitted_at": now}
+    owner = {"tenant_id": asked.tenant_id, "api_key_id": asked.api_key_id}
+    about |= {name: value for name, value in owner.items() if value is not None}
+    return msgspec.structs.replace(command, input={**(command.input or {}), OURS: about})
+
+
+def _was_given(events: list[Event], key: str, command: Command) -> bool:
+    """Is there an event of a request with this key? IdempotencyKeyError if that was another request."""
+    found = next((event.payload.extra for event in events if event.payload.extra.get(KEY) == key), None)
+    if found is None:
+        return False
+    if found.get(DIGEST) != _digest(command):
+        raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was used for another request; use a new one")
+    return True
+
+
+def _digest(command: Command) -> str:
+    """The same for the same request; who asked and as part of what does not matter."""
+    plain = msgspec.structs.replace(command, actor=_NOBODY, correlation_id=None, causation_id=None)
+    written = msgspec.json.decode(encode_command(plain))
+    return hashlib.sha256(msgspec.json.encode(written, order="sorted")).hexdigest()

@@ -187,7 +187,7 @@ class Driver:
         return self.state.nodes[node_id]
 
     async def together(
-        self, bodies: Sequence[Coroutine[Any, Any, None]], on_failure: Callable[[], Awaitable[None]]
+        self, bodies: Sequence[Callable[[], Awaitable[None]]], on_failure: Callable[[], Awaitable[None]]
     ) -> None:
         """Run several at once, and raise the error that came first when all have come to rest.
 
@@ -198,10 +198,10 @@ class Driver:
         first: list[Exception] = []
         self._busy += left - 1
 
-        async def one(body: Coroutine[Any, Any, None]) -> None:
+        async def one(body: Callable[[], Awaitable[None]]) -> None:
             nonlocal left
             try:
-                await body
+                await body()
             except UnavailableError:  # nobody's failure: this process cannot go on, and that is not being at rest
                 self._busy += 1
                 raise

@@ -4,14 +4,14 @@ Whoever comes second finds that the log of that id has begun, and looks at what 
 not accepted has closed its log; then the key stands for the next id of its sequence.
 """
 
+import asyncio
 import uuid
 from typing import ClassVar, Final
 
 import msgspec
 
-from pyoco_server.app.ports import LogConflictError
+from pyoco_server.app.ports import LogConflictError, Snapshots, UnavailableError
 from pyoco_server.app.run_desk import OpenRun, RunDesk
-from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.submitting import NOT_ACCEPTED, Submission, Submitter
 from pyoco_server.core import Actor
 from pyoco_server.core.wire import JsonObject
@@ -19,6 +19,8 @@ from pyoco_server.errors import PyocoServerError
 
 _NAMESPACE: Final = uuid.UUID("6f1d3a52-6a0e-4b0e-9c1e-0d5f6f7c2b11")
 _TRIES: Final = 16
+_LOOKS: Final = 20
+_PAUSE_SEC: Final = 0.05
 
 
 class IdempotencyKeyError(PyocoServerError):
@@ -28,25 +30,51 @@ class IdempotencyKeyError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0105"
 
 
-async def submit_once(
-    submitter: Submitter, desk: RunDesk, submission: Submission, actor: Actor, *, key: str
-) -> JsonObject:
-    """Submit a run unless the key has one already; either way the run's snapshot."""
-    for generation in range(_TRIES):
-        run_id = str(uuid.uuid5(_NAMESPACE, f"{submission.tenant_id or ''}\n{generation}\n{key}"))
-        try:
-            return await submitter.submit(submission, actor, run_id=run_id)
-        except LogConflictError:
-            found = await desk.open(run_id)
-        if found.execution.state.cancel_reason == NOT_ACCEPTED:
-            continue
-        if not _is_same(found, submission):
-            raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was used for another request; use a new one")
-        return found.snapshot()
-    raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was tried {_TRIES} times in vain; use a new one")
+class Once:
+    """Submits runs under keys; any number of them may work on one log."""
+
+    def __init__(self, submitter: Submitter, desk: RunDesk, snapshots: Snapshots) -> None:
+        self._submitter = submitter
+        self._desk = desk
+        self._snapshots = snapshots
+
+    async def submit(self, submission: Submission, actor: Actor, *, key: str | None) -> JsonObject:
+        """Submit a run unless the key has one already; either way the run's snapshot.
+
+        IdempotencyKeyError if the key stands for another request; without a key, every submission is a run of its own.
+        """
+        if key is None:
+            return await self._submitter.submit(submission, actor)
+        for generation in range(_TRIES):
+            run_id = str(uuid.uuid5(_NAMESPACE, f"{submission.tenant_id or ''}\n{generation}\n{key}"))
+            try:
+                return await self._submitter.submit(submission, actor, run_id=run_id)
+            except LogConflictError:
+                found = await self._accepted(run_id)
+            if found is None:
+                continue
+            if not _is_same(found, submission):
+                raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was used for another request; use a new one")
+            return found.snapshot()
+        raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was tried {_TRIES} times in vain; use a new one")
+
+    async def _accepted(self, run_id: str) -> OpenRun | None:
+        """The run with this id; None if it was not accepted.
+
+        Whoever submitted it may be about to find out that it is not: what is only a log is not answered for.
+        """
+        for _ in range(_LOOKS):
+            run = await self._desk.open(run_id)
+            if run.execution.state.cancel_reason == NOT_ACCEPTED:
+                return None
+            if len(run.events) > 1 or await self._snapshots.read(run_id) is not None:
+                return run
+            await asyncio.sleep(_PAUSE_SEC)
+        raise UnavailableError("the same request is being handled, and has no outcome yet; try again")
 
 
 def _is_same(found: OpenRun, submission: Submission) -> bool:
+    """The same run of the same tenant; by which of its keys and when does not matter."""
     given = found.projection.input
     wanted = submission.input(found.execution.clock.now())
-    return msgspec.structs.replace(wanted, submitted_at=given.submitted_at) == RunInput(**msgspec.structs.asdict(given))
+    return msgspec.structs.replace(wanted, submitted_at=given.submitted_at, api_key_id=given.api_key_id) == given

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from pyoco_server.app.attempts import Attempt, Failed, Function, Outcome, Stopped, Succeeded, describe
@@ -217,7 +217,7 @@ class Work:
             return value
         return self._keeper.decisions[node_id, key]
 
-    async def together(self, node_id: str, bodies: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def together(self, node_id: str, bodies: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Run parts of a block side by side; when one fails, nothing more is begun and nobody is waited for."""
 
         async def give_up() -> None:

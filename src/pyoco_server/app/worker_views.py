@@ -1,22 +1,55 @@
 """Workers as they are shown: a worker that is silent for too long is taken for gone."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from pyoco_server.app.ports import WorkerRecord
 
-ACTIVE = frozenset({"RUNNING", "IDLE"})
+ACTIVE: Final = frozenset({"RUNNING", "IDLE"})
+STATES: Final = ("RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED")
+_ALWAYS: Final[WorkerRecord] = {
+    "worker_id": None,
+    "instance_id": None,
+    "state": "DISCONNECTED",
+    "hidden": False,
+    "last_seen_at": None,
+    "last_heartbeat_at": None,
+    "tags": [],
+    "current_run_id": None,
+    "last_run_id": None,
+    "last_run_status": None,
+    "stopped_at": None,
+    "stop_reason": None,
+}
 
 
 def shown_state(record: WorkerRecord, *, now: float, timeout_sec: float) -> str:
     """The worker's state; one that said good-bye is not disconnected, however long ago that was."""
     state = str(record.get("state", "DISCONNECTED"))
-    seen = record.get("last_seen_at")
-    if state in ACTIVE and (not isinstance(seen, int | float) or now - seen > timeout_sec):
+    if state in ACTIVE and now - _seen(record) > timeout_sec:
         return "DISCONNECTED"
-    return state
+    return state if state in STATES else "DISCONNECTED"
 
 
 def shown(records: Iterable[WorkerRecord], *, now: float, timeout_sec: float) -> list[WorkerRecord]:
-    """All records with their states as of now, the one seen last first."""
-    told = [{**record, "state": shown_state(record, now=now, timeout_sec=timeout_sec)} for record in records]
-    return sorted(told, key=lambda record: (-float(record.get("last_seen_at") or 0.0), str(record.get("worker_id"))))
+    """All records with their states as of now, the one seen last first; every field there must be is there."""
+    told = [{**_ALWAYS, **record, "state": shown_state(record, now=now, timeout_sec=timeout_sec)} for record in records]
+    return sorted(told, key=lambda record: (-_seen(record), str(record["worker_id"])))
+
+
+def selected(
+    workers: Iterable[WorkerRecord], *, active_only: bool, state: str | None, include_hidden: bool
+) -> list[WorkerRecord]:
+    """Those of the shown workers somebody wants to see."""
+    return [
+        worker
+        for worker in workers
+        if (not active_only or worker["state"] in ACTIVE)
+        and (state is None or worker["state"] == state)
+        and (include_hidden or worker["hidden"] is not True)
+    ]
+
+
+def _seen(record: WorkerRecord) -> float:
+    seen = record.get("last_seen_at")
+    return float(seen) if isinstance(seen, int | float) else 0.0

@@ -184,12 +184,10 @@ class JobHandler:
         """
         if _is_put_aside(known.state):
             return Ack()
-        if not await self._is_in_hands(known.state.execution_id):
-            return None
-        is_taken_up = job.log_position is not None and known.position > job.log_position
-        if is_taken_up and delivery.times_delivered == 1:  # nobody can write behind what woke the run and not know it
-            return Ack()
-        return _when_let_go(delivery)
+        moved_on = job.log_position is not None and known.position > job.log_position
+        if moved_on and not _is_something_due(known.state) and delivery.times_delivered == 1:
+            return Ack()  # nobody can write behind what woke the run and not know it
+        return _when_let_go(delivery) if await self._is_in_hands(known.state.execution_id) else None
 
     async def _is_in_hands(self, run_id: str) -> bool:
         stored = await self._snapshots.read(run_id)
@@ -357,6 +355,13 @@ def _waits_for_people(state: ExecutionState) -> bool:
 
     Not if somebody resumed a node in the moment it was put aside, nor if the flow no longer has the step that is next.
     """
-    live = state.live_nodes()
-    is_due = any(node.status is NodeStatus.READY or (node.is_at_work and node.resumption is not None) for node in live)
-    return not is_due and any(node.status is NodeStatus.WAITING for node in live)
+    waits = any(node.status is NodeStatus.WAITING for node in state.live_nodes())
+    return waits and not _is_something_due(state)
+
+
+def _is_something_due(state: ExecutionState) -> bool:
+    """Is there a node nobody has begun, or one that was resumed and not gone on with?"""
+    return any(
+        node.status is NodeStatus.READY or (node.is_at_work and node.resumption is not None)
+        for node in state.live_nodes()
+    )

@@ -50,6 +50,7 @@ class Presence:
             "tags": list(tags),
             "state": WorkerState.IDLE.value,
             "current_run_id": None,
+            "current_run_ids": [],
             "last_run_id": None,
             "last_run_status": None,
             "last_run_started_at": None,
@@ -94,9 +95,9 @@ class Presence:
 
     async def stopped(self, reason: str) -> None:
         """Say good-bye."""
-        self._fields.update(
-            state=WorkerState.STOPPED_GRACEFUL.value, current_run_id=None, stopped_at=self._now(), stop_reason=reason
-        )
+        self._running.clear()
+        self._tell()
+        self._fields.update(state=WorkerState.STOPPED_GRACEFUL.value, stopped_at=self._now(), stop_reason=reason)
         await self.announce()
 
     def _tell(self) -> None:

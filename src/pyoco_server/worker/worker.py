@@ -129,8 +129,8 @@ class Worker:
         return False
 
     async def _pull(self, tag: str, timeout_sec: float) -> Delivery | None:
-        if self._before_pull is not None:
-            await self._before_pull()
+        if not await self._prepared_to_pull():
+            return None
         pulling = asyncio.ensure_future(self._queue.pull(tag, timeout_sec=timeout_sec))
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -145,6 +145,25 @@ class Worker:
         finally:
             stopping.cancel()
             pulling.cancel()
+
+    async def _prepared_to_pull(self) -> bool:
+        """Let the hook do its work; False if the worker is told to stop meanwhile, which cuts it short."""
+        if self._before_pull is None:
+            return True
+        stopping = _named("stopping before a pull", self._stopping.wait())
+        try:
+            async with asyncio.timeout(None) as limit:
+                cut_short = _cutting_short(limit)
+                stopping.add_done_callback(cut_short)
+                await self._before_pull()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return False
+        finally:
+            stopping.remove_done_callback(cut_short)
+            stopping.cancel()
+        return True
 
     async def _handle(self, delivery: Delivery) -> None:
         with log_context(worker_id=self._options.worker_id, tag=delivery.tag):
@@ -215,6 +234,12 @@ class Worker:
 
 def _named(name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(work, name=f"worker: {name}")
+
+
+def _cutting_short(limit: asyncio.Timeout) -> Callable[[object], None]:
+    """A hook in the slot's own task, and not in one of its own: it may want to know whose turn it is."""
+    loop = asyncio.get_running_loop()
+    return lambda _: limit.reschedule(loop.time())
 
 
 async def _until_one_dies(tasks: Sequence[asyncio.Task[Any]], stopping: asyncio.Task[Any]) -> None:

@@ -1,0 +1,211 @@
+"""The platform as one tenant sees it: the same ports, in which nobody else's runs exist.
+
+Whoever works with these cannot forget to ask whose run it is. A run of somebody else's and a run there never was are
+the same to them, and take the same steps to be found out about.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+from typing_extensions import override
+
+from pyoco_server.app.command_desk import Answer, Asked, CommandDesk
+from pyoco_server.app.ports import (
+    DueWait,
+    EventLog,
+    GraphRegistry,
+    IndexedRun,
+    LogConflictError,
+    NewId,
+    OnAppend,
+    RunIndex,
+    RunQuery,
+    SnapshotChange,
+    Snapshots,
+    StoredSnapshot,
+    Unsubscribe,
+)
+from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
+from pyoco_server.app.run_input import RunInput
+from pyoco_server.core import Event, fold
+from pyoco_server.errors import InvalidInputError, PyocoServerError
+
+
+class ForeignIdError(PyocoServerError):
+    """The id is taken, by whomever."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0105"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0105"
+
+
+class _Owned(msgspec.Struct):
+    tenant_id: str | None = None
+
+
+_owned = msgspec.json.Decoder(_Owned)
+
+
+class TenantSnapshots:
+    """Snapshots of the tenant's runs."""
+
+    def __init__(self, snapshots: Snapshots, tenant_id: str) -> None:
+        self._snapshots = snapshots
+        self._tenant_id = tenant_id
+        self._ours: set[str] = set()
+
+    async def read(self, run_id: str) -> StoredSnapshot | None:
+        """The newest snapshot."""
+        stored = await self._snapshots.read(run_id)
+        if stored is None or not self._is_ours(stored.body):
+            return None
+        self._ours.add(run_id)
+        return stored
+
+    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+        """Store a snapshot unless one of a newer position is there."""
+        if not self._is_ours(body):
+            raise PermissionError("a snapshot that is not the tenant's was to be written")
+        return await self._snapshots.write(run_id, body, position=position, revision=revision)
+
+    async def delete(self, run_id: str) -> None:
+        """Remove a run's snapshot."""
+        if not await self.is_foreign(run_id):
+            await self._snapshots.delete(run_id)
+
+    async def is_foreign(self, run_id: str) -> bool:
+        """Does a snapshot say that the run is somebody else's? One that was not yet written says nothing."""
+        if run_id in self._ours:
+            return False
+        stored = await self._snapshots.read(run_id)
+        return stored is not None and not self._is_ours(stored.body)
+
+    def _is_ours(self, body: bytes) -> bool:
+        try:
+            return _owned.decode(body).tenant_id == self._tenant_id
+        except msgspec.DecodeError:
+            return False
+
+
+class TenantLog:
+    """Logs of the tenant's runs."""
+
+    def __init__(self, log: EventLog, snapshots: TenantSnapshots, new_id: NewId, tenant_id: str) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._new_id = new_id
+        self._tenant_id = tenant_id
+        self._ours: set[str] = set()
+
+    async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
+        """The events behind ``after``; none, if the run is not the tenant's."""
+        if execution_id in self._ours:
+            return await self._log.read(execution_id, after=after)
+        # The log of somebody else's run may be long: it is not read, or the time this takes would tell that it exists.
+        # Instead as much is done as for a run there never was.
+        is_foreign = await self._snapshots.is_foreign(execution_id)
+        events, position = await self._log.read(self._new_id() if is_foreign else execution_id)
+        if not events or not self._is_ours(events[0]):
+            return [], 0
+        self._ours.add(execution_id)
+        return (events, position) if after == 0 else await self._log.read(execution_id, after=after)
+
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+        """Add a commit; ForeignIdError if it would begin a log that is not the tenant's."""
+        if after > 0:
+            await self._check(execution_id)
+            return await self._log.append(execution_id, commit, after=after)
+        if not self._is_ours(commit[0]):
+            raise PermissionError("a run that is not the tenant's was to be created")
+        try:
+            position = await self._log.append(execution_id, commit, after=0)
+        except LogConflictError as error:
+            if not (await self.read(execution_id))[0]:
+                raise ForeignIdError(f"the id '{execution_id}' is taken; choose another") from error
+            raise
+        self._ours.add(execution_id)
+        return position
+
+    async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
+        """Be told of commits to a log of the tenant's; RunNotFoundError if it is not."""
+        await self._check(execution_id)
+        return await self._log.subscribe(execution_id, on_append)
+
+    async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:  # noqa: ARG002 as the port has it
+        """Nobody listens to everything."""
+        raise PermissionError("a tenant cannot listen to all runs")
+
+    async def _check(self, execution_id: str) -> None:
+        if execution_id not in self._ours and not (await self.read(execution_id))[0]:
+            raise RunNotFoundError(execution_id)
+
+    def _is_ours(self, created: Event) -> bool:
+        return RunInput.of(fold([created])).tenant_id == self._tenant_id
+
+
+class TenantIndex:
+    """The index, for questions about the tenant's runs; what keeps it up to date is not a tenant's business."""
+
+    def __init__(self, index: RunIndex, tenant_id: str) -> None:
+        self._index = index
+        self._tenant_id = tenant_id
+
+    async def page(self, query: RunQuery) -> Sequence[IndexedRun]:
+        """The newest of the tenant's runs that fit."""
+        return await self._index.page(msgspec.structs.replace(query, tenant_id=self._tenant_id))
+
+    async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
+        """How many of the tenant's runs have which status, whoever is asked about."""
+        del tenant_id
+        return await self._index.counts(self._tenant_id)
+
+    async def position(self) -> int:
+        """Counts everybody's changes."""
+        raise _not_a_tenants_business()
+
+    async def origin(self) -> str:
+        """Which snapshots it was made from."""
+        raise _not_a_tenants_business()
+
+    async def apply(self, changes: Sequence[SnapshotChange], position: int) -> None:  # noqa: ARG002 as the port has it
+        """Changes of everybody's runs."""
+        raise _not_a_tenants_business()
+
+    async def forget(self, before: int) -> None:  # noqa: ARG002
+        """Everybody's runs."""
+        raise _not_a_tenants_business()
+
+    async def clear(self, origin: str = "") -> None:  # noqa: ARG002
+        """Everybody's runs."""
+        raise _not_a_tenants_business()
+
+    async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:  # noqa: ARG002
+        """Waits of everybody's runs."""
+        raise _not_a_tenants_business()
+
+    async def silent(self, since: float, limit: int = 100) -> Sequence[dict[str, Any]]:  # noqa: ARG002
+        """Everybody's runs."""
+        raise _not_a_tenants_business()
+
+
+class TenantCommandDesk(CommandDesk):
+    """Takes commands of one tenant's."""
+
+    def __init__(self, desk: RunDesk, graphs: GraphRegistry, tenant_id: str) -> None:
+        super().__init__(desk, graphs)
+        self._tenant_id = tenant_id
+
+    @override
+    async def create(self, asked: Asked) -> Answer:
+        """Create an execution; InvalidInputError if its id is chosen, and not one only this tenant can choose.
+
+        Otherwise whoever guesses an id would learn from the answer that somebody else has it, or keep it from them.
+        """
+        chosen, beginning = asked.fields.get("executionId"), f"{self._tenant_id}--"
+        if chosen is not None and not str(chosen).startswith(beginning):
+            raise InvalidInputError(f"executionId: an id of your own choice must begin with '{beginning}'")
+        return await super().create(asked)
+
+
+def _not_a_tenants_business() -> PermissionError:
+    return PermissionError("only those who keep the index for everybody may do this")

@@ -1,0 +1,101 @@
+"""Recognising keys: all of them are at hand, and never older than a quarter of a second.
+
+No request asks the store about the key it came with. So an id nobody has and a wrong secret cost the same, and no
+stranger can make the store work. Before somebody is turned away, all keys are looked at anew, once for all who wait: a
+key counts from the moment it was issued. When the store does not answer, nobody is let in.
+"""
+
+import asyncio
+import hmac
+import math
+from typing import Final
+
+from pyoco_server.app.key_errors import ApiKeyRefusedError
+from pyoco_server.app.key_texts import fingerprint, key_id_of
+from pyoco_server.app.ports import Clock, UnavailableError
+from pyoco_server.app.ports.keys import KeyRecords, KeyStore, StoredKey
+
+FRESH_SEC: Final = 0.25
+"""How old what is known may be when a request is let in: so long does a revoked key go on working at most."""
+
+_REFUSED: Final = "the API key is not valid"
+
+
+class KeyRing:
+    """Says whose key it is."""
+
+    def __init__(self, store: KeyStore, clock: Clock, *, pepper: bytes, fresh_sec: float = FRESH_SEC) -> None:
+        self._store = store
+        self._clock = clock
+        self._pepper = pepper
+        self._fresh_sec = fresh_sec
+        self._records: KeyRecords | None = None
+        self._keys: dict[str, StoredKey] = {}
+        self._read_at = -math.inf
+        self._reading: asyncio.Task[UnavailableError | None] | None = None
+        self._nobody = fingerprint(b"", pepper)
+
+    async def recognise(self, presented: bytes) -> StoredKey:
+        """The key that was presented; ApiKeyRefusedError if it is none that counts, UnavailableError if unknown."""
+        now = asyncio.get_running_loop().time()
+        await self._read_since(now - self._fresh_sec)
+        found = self._match(presented)
+        if found is None or self._objection(found) is not None:
+            await self._read_since(now)
+            found = self._match(presented)
+        if found is None:
+            raise ApiKeyRefusedError(_REFUSED)
+        objection = self._objection(found)
+        if objection is not None:  # told only to those who know the secret
+            raise ApiKeyRefusedError(objection)
+        return found
+
+    async def still_counts(self, key: StoredKey) -> bool:
+        """Would somebody who was recognised before be let in now? UnavailableError if unknown."""
+        await self._read_since(asyncio.get_running_loop().time() - self._fresh_sec)
+        now = self._keys.get(key.api_key_id)
+        return now is not None and self._objection(now) is None and self._knows(now, key.hmac)
+
+    def _match(self, presented: bytes) -> StoredKey | None:
+        """The same steps whether there is such a key or not."""
+        found = self._keys.get(key_id_of(presented) or "")
+        shown = fingerprint(presented, self._pepper)
+        return found if self._knows(found, shown) else None
+
+    def _knows(self, key: StoredKey | None, shown: str) -> bool:
+        """Is this the fingerprint of the key's secret, or of the one before it?"""
+        retired = key.retired if key is not None else None
+        current = hmac.compare_digest(key.hmac if key is not None else self._nobody, shown)
+        before = hmac.compare_digest(retired.hmac if retired is not None else self._nobody, shown)
+        if key is None:
+            return False
+        return current or (before and retired is not None and self._clock.now().timestamp() < retired.until)
+
+    def _objection(self, key: StoredKey) -> str | None:
+        if key.revoked_at is not None:
+            return "the API key was revoked"
+        if key.expires_at is not None and key.expires_at <= self._clock.now().timestamp():
+            return "the API key has expired"
+        return None
+
+    async def _read_since(self, moment: float) -> None:
+        """Make sure that what is known was read after this moment; all who wait share one reading."""
+        while self._read_at < moment:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(), name="API keys")
+            failure = await asyncio.shield(self._reading)
+            if failure is not None:
+                raise UnavailableError(str(failure)) from failure
+
+    async def _read(self) -> UnavailableError | None:
+        """Read all keys; a failure is returned, since nobody may be waiting for it any more."""
+        began = asyncio.get_running_loop().time()
+        try:
+            records = await self._store.read(self._records)
+        except UnavailableError as failure:
+            return failure
+        if records is not self._records:
+            self._records = records
+            self._keys = {key.api_key_id: key for key in records.keys}
+        self._read_at = began
+        return None

@@ -1,0 +1,120 @@
+"""Issuing and withdrawing API keys."""
+
+import hmac
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pyoco_server.app.key_errors import KeyNotFoundError
+from pyoco_server.app.key_texts import (
+    ID_BYTES,
+    SECRET_BYTES,
+    Scope,
+    checked_key_id,
+    checked_name,
+    checked_tenant,
+    fingerprint,
+    key_text,
+    new_key_id,
+    pepper_mark,
+)
+from pyoco_server.app.ports import Clock
+from pyoco_server.app.ports.keys import KeyStore, RetiredSecret, StoredKey
+from pyoco_server.errors import InvalidInputError
+
+Chance = Callable[[int], bytes]
+"""Gives so many bytes nobody can guess."""
+
+DEFAULT_SCOPES: Final = (Scope.RUNS,)
+
+
+class IssuedKey(NamedTuple):
+    """A key in the one moment in which it can be read."""
+
+    text: str
+    stored: StoredKey
+
+
+class KeyDesk:
+    """Issues keys, lists them, withdraws them."""
+
+    def __init__(self, store: KeyStore, clock: Clock, chance: Chance, *, pepper: bytes) -> None:
+        self._store = store
+        self._clock = clock
+        self._chance = chance
+        self._pepper = pepper
+
+    async def create(
+        self,
+        tenant_id: str | None,
+        *,
+        scopes: Collection[Scope] = DEFAULT_SCOPES,
+        name: str | None = None,
+        expires_at: float | None = None,
+    ) -> IssuedKey:
+        """Issue a key; InvalidInputError if it could never be used."""
+        now = self._clock.now().timestamp()
+        if expires_at is not None and expires_at <= now:
+            raise InvalidInputError("expires: this is in the past")
+        while True:
+            key_id = new_key_id(self._chance(ID_BYTES))
+            text = key_text(key_id, self._chance(SECRET_BYTES))
+            stored = StoredKey(
+                api_key_id=key_id,
+                tenant_id=checked_tenant(tenant_id) if tenant_id is not None else None,
+                scopes=tuple(scope.value for scope in Scope if scope in scopes),
+                hmac=fingerprint(text.encode(), self._pepper),
+                pepper_mark=pepper_mark(self._pepper),
+                created_at=now,
+                name=checked_name(name) if name is not None else None,
+                expires_at=expires_at,
+            )
+            if await self._store.add(stored):
+                return IssuedKey(text, stored)
+
+    async def all(self) -> Sequence[StoredKey]:
+        """All keys, the newest first."""
+        return sorted((await self._store.read()).keys, key=lambda key: key.created_at, reverse=True)
+
+    async def revoke(self, api_key_id: str) -> StoredKey:
+        """Withdraw a key for good; one that is withdrawn stays so, since when it was."""
+        now = self._clock.now().timestamp()
+
+        def revoked(key: StoredKey) -> StoredKey:
+            return key if key.revoked_at is not None else msgspec.structs.replace(key, revoked_at=now, retired=None)
+
+        return await self._change(api_key_id, revoked)
+
+    async def rotate(self, api_key_id: str, *, keep_old_sec: float = 0.0) -> IssuedKey:
+        """Give a key a new secret; the old one counts no more, or for so long. InvalidInputError if it is revoked."""
+        now, secret = self._clock.now().timestamp(), self._chance(SECRET_BYTES)
+        text = key_text(checked_key_id(api_key_id), secret)
+
+        def rotated(key: StoredKey) -> StoredKey:
+            if key.revoked_at is not None:
+                raise InvalidInputError(f"'{api_key_id}' is revoked; create a new key")
+            return msgspec.structs.replace(
+                key,
+                hmac=fingerprint(text.encode(), self._pepper),
+                pepper_mark=pepper_mark(self._pepper),
+                rotated_at=now,
+                retired=RetiredSecret(key.hmac, now + keep_old_sec) if keep_old_sec > 0 else None,
+            )
+
+        return IssuedKey(text, await self._change(api_key_id, rotated))
+
+    def state_of(self, key: StoredKey) -> str:
+        """In a word: is it any good?"""
+        if key.revoked_at is not None:
+            return "revoked"
+        if key.expires_at is not None and key.expires_at <= self._clock.now().timestamp():
+            return "expired"
+        same = hmac.compare_digest(key.pepper_mark, pepper_mark(self._pepper))
+        return "active" if same else "other pepper"
+
+    async def _change(self, api_key_id: str, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
+        changed = await self._store.update(checked_key_id(api_key_id), change)
+        if changed is None:
+            raise KeyNotFoundError(f"there is no key '{api_key_id}'")
+        return changed

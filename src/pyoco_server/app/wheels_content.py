@@ -1,0 +1,178 @@
+"""What is in a wheel: that it is the wheel its name says it is, whole, and nothing else."""
+
+import base64
+import binascii
+import csv
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO, Final, NamedTuple
+
+from packaging.metadata import parse_email
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from pyoco_server.app.wheels_archive import Entry, WheelLimits, read_entries, unpacked
+from pyoco_server.app.wheels_errors import WheelRefusedError, WheelTooLargeError
+from pyoco_server.app.wheels_names import WheelName, parse_name
+
+_HASHES: Final = {"sha256", "sha384", "sha512"}
+_UNHASHED: Final = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_LARGEST_TEXT: Final = 16 * 1024 * 1024
+_PIECE_BYTES: Final = 1024 * 1024
+_AT_START: Final = {"sitecustomize.py", "usercustomize.py"}
+_REBUILD: Final = "build it anew with a standard tool (python -m build)"
+
+_Row = tuple[str, str, str]
+
+
+class CheckedWheel(NamedTuple):
+    """A wheel that may be kept."""
+
+    name: str
+    size_bytes: int
+    sha256_hex: str
+    requires_python: str
+
+
+def check_wheel(file: BinaryIO, name: str, limits: WheelLimits) -> CheckedWheel:
+    """Look at everything in the file; WheelRefusedError says what is wrong with it. It takes time: not for the loop."""
+    told = parse_name(name)
+    size, sha256_hex = _measure(file, limits.max_bytes)
+    entries = {entry.name: entry for entry in read_entries(file, size, limits) if not entry.is_directory}
+    if not limits.allow_startup_files:
+        _refuse_startup_files(entries)
+    folder = _dist_info(entries, told)
+    _check_format(_text(file, entries, f"{folder}/WHEEL"))
+    requires_python = _check_metadata(_text(file, entries, f"{folder}/METADATA"), told)
+    record = _read_record(_text(file, entries, f"{folder}/RECORD"))
+    _check_record(file, entries, record, unhashed={f"{folder}/{name}" for name in _UNHASHED})
+    return CheckedWheel(name, size, sha256_hex, requires_python)
+
+
+def _measure(file: BinaryIO, most: int) -> tuple[int, str]:
+    file.seek(0)
+    size, digest = 0, hashlib.sha256()
+    while piece := file.read(_PIECE_BYTES):
+        size += len(piece)
+        digest.update(piece)
+        if size > most:
+            raise WheelTooLargeError(most)
+    return size, digest.hexdigest()
+
+
+def _refuse_startup_files(entries: Mapping[str, Entry]) -> None:
+    """A ``.pth`` in a package is data; beside the packages, where Python looks for them, it is a program."""
+    for name in entries:
+        folders = name.split("/")[:-1]
+        leaf = name.rpartition("/")[2].casefold()
+        outside = not folders or folders[0].casefold().endswith(".data")
+        if outside and (leaf.endswith(".pth") or leaf in _AT_START):
+            problem = "runs whenever Python starts"
+            remedy = "leave it out, or allow such files with PYOCO_WHEEL_ALLOW_STARTUP_FILES=1"
+            raise WheelRefusedError("startup_file", problem, remedy, entry=name)
+
+
+def _dist_info(entries: Mapping[str, Entry], told: WheelName) -> str:
+    """The one folder that describes the wheel."""
+    folders = {name.partition("/")[0] for name in entries if "/" in name}
+    found = sorted(folder for folder in folders if folder.casefold().endswith(".dist-info"))
+    if len(found) != 1:
+        problem = f"has {len(found)} folders that end in '.dist-info', not one"
+        raise WheelRefusedError("no_dist_info", problem, _REBUILD)
+    package, _, version = found[0][: -len(".dist-info")].partition("-")
+    if not _is_same(package, version, told):
+        raise WheelRefusedError("name_differs", f"has '{found[0]}', which is not what its name says", _REBUILD)
+    return found[0]
+
+
+def _is_same(package: str, version: str, told: WheelName) -> bool:
+    try:
+        return canonicalize_name(package) == told.package and Version(version) == told.version
+    except InvalidVersion:
+        return False
+
+
+def _text(file: BinaryIO, entries: Mapping[str, Entry], name: str) -> str:
+    entry = entries.get(name)
+    if entry is None:
+        raise WheelRefusedError("file_missing", "is missing", _REBUILD, entry=name)
+    if entry.size_bytes > _LARGEST_TEXT:
+        raise WheelRefusedError("file_too_large", f"has more than {_LARGEST_TEXT} bytes", _REBUILD, entry=name)
+    try:
+        return b"".join(unpacked(file, entry)).decode()
+    except UnicodeDecodeError as error:
+        raise WheelRefusedError("not_text", "is not UTF-8 text", _REBUILD, entry=name) from error
+
+
+def _check_format(text: str) -> None:
+    versions = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Wheel-Version:")]
+    if len(versions) != 1 or versions[0].partition(".")[0] != "1":
+        raise WheelRefusedError("bad_format", "is not in version 1 of the wheel format", _REBUILD)
+
+
+def _check_metadata(text: str, told: WheelName) -> str:
+    """Compares what the metadata says with the wheel's name; returns which versions of Python it is for."""
+    fields, _ = parse_email(text)  # a field that is there twice is none
+    package, version = fields.get("name", ""), fields.get("version", "")
+    if not _is_same(package, version, told):
+        problem = f"has the metadata of '{package:.80}' '{version:.80}', not of {told.package} {told.version}"
+        raise WheelRefusedError("name_differs", problem, "give the file the name the build tool gave it")
+    requires = fields.get("requires_python", "")
+    try:
+        return str(SpecifierSet(requires))
+    except InvalidSpecifier as error:
+        problem = f"requires the Python versions {requires!r:.80}, which cannot be understood"
+        raise WheelRefusedError("bad_metadata", problem, "write it like >=3.11") from error
+
+
+def _read_record(text: str) -> Sequence[_Row]:
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error as error:
+        raise WheelRefusedError("bad_record", f"has a RECORD that cannot be read ({error})", _REBUILD) from error
+    found: list[_Row] = []
+    for row in rows:
+        if len(row) != 3:
+            raise WheelRefusedError("bad_record", f"has a RECORD with a line {row!r:.120}", _REBUILD)
+        found.append((row[0], row[1], row[2]))
+    return found
+
+
+def _check_record(file: BinaryIO, entries: Mapping[str, Entry], record: Sequence[_Row], unhashed: set[str]) -> None:
+    """Every file must be listed once with its hash, and everything listed must be there."""
+    listed: dict[str, _Row] = {}
+    for row in record:
+        if row[0] in listed or row[0] not in entries:
+            problem = "is listed twice in RECORD" if row[0] in listed else "is listed in RECORD, but not there"
+            raise WheelRefusedError("bad_record", problem, _REBUILD, entry=row[0])
+        listed[row[0]] = row
+    for entry in entries.values():
+        if entry.name in unhashed:
+            for _ in unpacked(file, entry):  # sound, whatever is in it
+                pass
+        elif entry.name not in listed:
+            raise WheelRefusedError("bad_record", "is not listed in RECORD", _REBUILD, entry=entry.name)
+        else:
+            _check_hash(file, entry, listed[entry.name])
+
+
+def _check_hash(file: BinaryIO, entry: Entry, row: _Row) -> None:
+    _, told, size = row
+    kind, _, encoded = told.partition("=")
+    if kind not in _HASHES:
+        problem = f"has no hash in RECORD that counts ({', '.join(sorted(_HASHES))})"
+        raise WheelRefusedError("bad_record", problem, _REBUILD, entry=entry.name)
+    digest = hashlib.new(kind)
+    for piece in unpacked(file, entry):
+        digest.update(piece)
+    if _decoded(encoded) != digest.digest() or (size and size != str(entry.size_bytes)):
+        raise WheelRefusedError("wrong_hash", "is not what RECORD says", _REBUILD, entry=entry.name)
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(f"{encoded}{'=' * (-len(encoded) % 4)}", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""

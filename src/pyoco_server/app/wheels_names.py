@@ -1,0 +1,75 @@
+"""Names of wheels: what they say of package, version and platform; and which of two versions is the newer one."""
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from pyoco_server.app.ports.wheels import Wheel
+from pyoco_server.app.wheels_errors import WheelRefusedError, WheelVersionError
+from pyoco_server.errors import InvalidInputError
+
+LONGEST_NAME: Final = 200
+MOST_TAGS: Final = 32
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl", re.ASCII)
+_TAG: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_EXAMPLE: Final = "demo-1.2.0-py3-none-any.whl"
+
+
+class WheelName(NamedTuple):
+    """What the name of a wheel says; ``package`` is in its normal form."""
+
+    package: str
+    version: Version
+    build: tuple[()] | tuple[int, str]
+    tags: frozenset[Tag]
+
+
+def parse_name(name: str) -> WheelName:
+    """Read the name of a wheel; WheelRefusedError if it is none."""
+    remedy = f"name it as a build tool does, for example {_EXAMPLE}"
+    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        problem = f"{name!r:.80} is not the name of a wheel: at most {LONGEST_NAME} characters, and no path"
+        raise WheelRefusedError("bad_name", problem, remedy)
+    try:
+        return WheelName(*parse_wheel_filename(name))
+    except InvalidWheelFilename as error:
+        raise WheelRefusedError("bad_name", f"{name!r:.80} is not the name of a wheel ({error})", remedy) from error
+
+
+def known_name(wheel: Wheel) -> WheelName | None:
+    """What the name of a wheel in the registry says; None if somebody put something there that is no wheel."""
+    try:
+        return parse_name(wheel.name)
+    except WheelRefusedError:
+        return None
+
+
+def read_tags(text: str) -> tuple[str, ...]:
+    """Tags as they come with an upload, separated by commas; InvalidInputError if one cannot be a tag."""
+    tags = tuple(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
+    wrong = [tag for tag in tags if not _TAG.fullmatch(tag)]
+    if wrong:
+        raise InvalidInputError(
+            f"tags: {wrong[0]!r:.80} is not a tag; use letters, digits, '_' and '-', with commas in between: cpu,linux"
+        )
+    if len(tags) > MOST_TAGS:
+        raise InvalidInputError(f"tags: {len(tags)} are too many; at most {MOST_TAGS}")
+    return tags
+
+
+def must_be_newer(name: str, there: Sequence[Wheel]) -> None:
+    """WheelVersionError unless the wheel's version is higher than that of every wheel of its package."""
+    new = parse_name(name)
+    versions = [
+        (known.version, wheel.name)
+        for wheel in there
+        if (known := known_name(wheel)) is not None and known.package == new.package
+    ]
+    if versions and new.version <= max(versions)[0]:
+        newest, newest_name = max(versions)
+        raise WheelVersionError(new.package, str(new.version), str(newest), newest_name)

@@ -1,0 +1,269 @@
+"""Keeps the code of a worker what the registry of wheels says, between runs and never during one.
+
+The hook is asked by every slot before every pull. Looking at the registry costs one request each interval and disturbs
+nobody. Only when something is to change do slots stop pulling: those that come in wait, and the change begins when none
+is out any more, neither with a run nor with a pull that may bring one. Runs can be long, so the wait is limited; then
+all go on, and the next wait is twice as long. So no run ever sees its code change, the idle time a change costs is in
+proportion to the runs it had to wait for, and a worker that is never idle by itself still gets its wheels in the end.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pyoco_server.app.ports import Clock, UnavailableError
+from pyoco_server.app.ports.wheels import Wheel, WheelHouse, WheelInstallError, WheelRegistry, WheelUnfitError
+from pyoco_server.app.wheels_selection import Interpreter, Selection, Skipped, select
+from pyoco_server.logs import log_error
+from pyoco_server.worker.wheel_sync_status import WheelSyncStatus
+
+_log = logging.getLogger(__name__)
+
+_AWAY_SEC: Final = 0.5
+_FIRST_HOLD_SEC: Final = 10.0
+_MOST_DOUBLINGS: Final = 5
+"""A wheel that fails is tried again after 1, 2, 4 … and at last every 32 intervals."""
+
+OnChange = Callable[[], Awaitable[None]]
+
+
+class WheelSyncOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How often to look, and how long to wait for runs at first."""
+
+    tags: tuple[str, ...]
+    interval_sec: float = 10.0
+    first_hold_sec: float = _FIRST_HOLD_SEC
+
+
+class _Trouble(msgspec.Struct):
+    """A wheel that could not be installed."""
+
+    times: int
+    next_at: float
+
+
+class WheelSync:
+    """The hook; one object serves all slots of one worker."""
+
+    def __init__(  # noqa: PLR0913 what it works with
+        self,
+        *,
+        registry: WheelRegistry,
+        house: WheelHouse,
+        clock: Clock,
+        here: Interpreter,
+        options: WheelSyncOptions,
+        note: Callable[..., None],
+        on_change: OnChange,
+    ) -> None:
+        """``note`` keeps ``wheel_sync`` for others to see; ``on_change`` is awaited when other code is to be used."""
+        self._registry = registry
+        self._house = house
+        self._clock = clock
+        self._here = here
+        self._options = options
+        self._note = note
+        self._on_change = on_change
+        self._status = WheelSyncStatus(enabled=True)
+        self._lock = asyncio.Lock()
+        self._out: set[asyncio.Task[Any]] = set()
+        self._came_in = asyncio.Event()
+        self._active: dict[str, Wheel] = {}
+        self._troubles: dict[str, _Trouble] = {}
+        self._unfit: dict[str, str] = {}
+        self._hold_sec = options.first_hold_sec
+        self._next_at: float | None = None
+        self._tell()
+
+    async def before_pull(self) -> None:
+        """To be awaited by a slot before each pull; the slot is out from here on until it comes again, or ends."""
+        slot = asyncio.current_task()
+        assert slot is not None  # noqa: S101 for the type checker; this is a coroutine
+        self._out.discard(slot)
+        self._came_in.set()
+        async with self._lock:
+            while self._next_at is None:  # without a first look nobody knows which code is the right one
+                if not await self._look():
+                    await asyncio.sleep(_AWAY_SEC)
+            if self._elapsed() >= self._next_at:
+                await self._look()
+        self._out.add(slot)
+
+    async def _look(self) -> bool:
+        """Compare, and change what has to be; False if the registry did not answer."""
+        try:
+            wheels = await self._registry.all()
+        except UnavailableError as error:
+            log_error(_log, "ERR-PYOCO-0003", action="wheel_sync_failed", exc=error, level=logging.WARNING)
+            self._status.failed(self._now(), "ERR-PYOCO-0003", str(error))
+            self._wait_an_interval(first=False)
+            return False
+        selection = self._selected(wheels)
+        self._status.looked(self._now(), selection.wanted, selection.skipped)
+        if not self._is_due(selection):
+            if not self._troubled(selection):
+                self._status.succeeded(self._now())
+        elif await self._idle():
+            await self._sync(wheels, selection)
+        self._wait_an_interval(first=True)
+        return True
+
+    def _wait_an_interval(self, *, first: bool) -> None:
+        if first or self._next_at is not None:
+            self._next_at = self._elapsed() + self._options.interval_sec
+        self._tell()
+
+    def _selected(self, wheels: Sequence[Wheel]) -> Selection:
+        """What the registry has for us, without what turned out not to do."""
+        fit = [wheel for wheel in wheels if wheel.nuid not in self._unfit]
+        selection = select(fit, self._options.tags, self._here)
+        meant = select([wheel for wheel in wheels if wheel.nuid in self._unfit], self._options.tags, self._here)
+        unfit = [Skipped(wheel, self._unfit[wheel.nuid]) for found in meant.packages.values() for wheel in found]
+        return Selection(selection.packages, [*selection.skipped, *unfit])
+
+    def _is_due(self, selection: Selection) -> bool:
+        if any(package not in selection.packages for package in self._active):
+            return True
+        return any(
+            not self._is_active(package, wheels[0]) and self._may_try(wheels[0])
+            for package, wheels in selection.packages.items()
+        )
+
+    def _is_active(self, package: str, wheel: Wheel) -> bool:
+        active = self._active.get(package)
+        return active is not None and active.nuid == wheel.nuid
+
+    def _may_try(self, wheel: Wheel) -> bool:
+        trouble = self._troubles.get(wheel.nuid)
+        return trouble is None or self._elapsed() >= trouble.next_at
+
+    def _troubled(self, selection: Selection) -> bool:
+        return any(wheel.nuid in self._troubles for wheel in selection.wanted)
+
+    # --- Waiting for the runs ----------------------------------------------------------------------------------------
+
+    async def _idle(self) -> bool:
+        """Wait until no slot is out; False if that takes too long this time."""
+        deadline = self._elapsed() + self._hold_sec
+        while out := [slot for slot in self._out if not slot.done()]:
+            left = deadline - self._elapsed()
+            if left <= 0:
+                _log.info(
+                    "wheels are to change, but %d slots are still busy after %g s; trying again later",
+                    len(out),
+                    self._hold_sec,
+                    extra={"action": "wheel_sync_deferred"},
+                )
+                self._hold_sec *= 2
+                return False
+            self._came_in.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._one_of(out), left)
+        self._out.clear()
+        self._hold_sec = self._options.first_hold_sec
+        return True
+
+    async def _one_of(self, out: Sequence[asyncio.Task[Any]]) -> None:
+        """Until a slot comes in, or ends."""
+        came_in = asyncio.ensure_future(self._came_in.wait())
+        try:
+            await asyncio.wait({came_in, *out}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            came_in.cancel()
+
+    # --- Changing ----------------------------------------------------------------------------------------------------
+
+    async def _sync(self, wheels: Sequence[Wheel], selection: Selection) -> None:
+        failed = False
+        active: dict[str, Wheel] = {}
+        for package, candidates in selection.packages.items():
+            chosen, sound = await self._install_one_of(package, candidates)
+            failed = failed or not sound
+            if chosen is not None:
+                active[package] = chosen
+        await self._switch_to(active)
+        self._troubles = {wheel.nuid: self._troubles[wheel.nuid] for wheel in wheels if wheel.nuid in self._troubles}
+        await self._house.tidy(wheels)
+        if self._unfit:
+            again = self._selected(wheels)
+            self._status.looked(self._now(), again.wanted, again.skipped)
+        if not failed:
+            self._status.succeeded(self._now())
+
+    async def _install_one_of(self, package: str, candidates: Sequence[Wheel]) -> tuple[Wheel | None, bool]:
+        """The newest that can be installed; a version that works is never given up for an older one."""
+        sound = True
+        for wheel in candidates:
+            if self._is_active(package, wheel):
+                return wheel, sound
+            if not self._may_try(wheel):
+                sound = False
+            elif await self._install(wheel):
+                return wheel, sound
+            else:
+                sound = wheel.nuid in self._unfit and sound
+            if package in self._active:
+                return self._active[package], sound
+        return None, sound
+
+    async def _install(self, wheel: Wheel) -> bool:
+        try:
+            await self._house.install(wheel, lambda: self._registry.content(wheel))
+        except WheelUnfitError as error:
+            self._unfit[wheel.nuid] = str(error)
+            return False
+        except (WheelInstallError, UnavailableError) as error:
+            self._put_off(wheel, error)
+            return False
+        self._troubles.pop(wheel.nuid, None)
+        return True
+
+    def _put_off(self, wheel: Wheel, error: Exception) -> None:
+        known = self._troubles.get(wheel.nuid)
+        times = known.times + 1 if known else 1
+        pause = self._options.interval_sec * 2 ** min(times - 1, _MOST_DOUBLINGS)
+        self._troubles[wheel.nuid] = _Trouble(times, self._elapsed() + pause)
+        log_error(
+            _log,
+            "ERR-PYOCO-0024",
+            action="wheel_sync_failed",
+            exc=error,
+            wheel_name=wheel.name,
+            reason=str(error),
+            times=times,
+        )
+        self._status.failed(self._now(), "ERR-PYOCO-0024", str(error), wheel.name)
+
+    async def _switch_to(self, active: dict[str, Wheel]) -> None:
+        before, after = ({wheel.nuid: wheel for wheel in some.values()} for some in (self._active, active))
+        updated = [wheel for nuid, wheel in after.items() if nuid not in before]
+        removed = [wheel for package, wheel in self._active.items() if package not in active]
+        if not updated and not removed:
+            return
+        await self._house.activate([*after.values()])
+        self._active = active
+        await self._on_change()
+        self._status.synced(self._now(), updated, removed, [*active.values()])
+        _log.info(
+            "wheels are up to date: %d installed, %d removed",
+            len(updated),
+            len(removed),
+            extra={
+                "action": "wheels_synced",
+                "updated": sorted(wheel.name for wheel in updated),
+                "removed": sorted(wheel.name for wheel in removed),
+            },
+        )
+
+    def _tell(self) -> None:
+        self._note(wheel_sync=self._status.told())
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _elapsed(self) -> float:
+        return asyncio.get_running_loop().time()

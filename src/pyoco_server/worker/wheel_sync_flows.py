@@ -1,0 +1,47 @@
+"""Flows whose code can change while the worker runs."""
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyoco_server.worker.flow_source import Resolver, ResolverError
+
+
+class FreshResolver:
+    """Finds flows as ``make`` does, which is asked when the first flow is wanted, and again after every change.
+
+    With wheels the modules that hold the flows may come, and come again, while the worker runs. What cannot be imported
+    now has no flows now: that is no reason to stop. The modules ``make`` was given (names, or files) are imported anew,
+    whether they are in a wheel or only use one.
+    """
+
+    def __init__(self, make: Callable[[], Resolver], modules: Sequence[str]) -> None:
+        self._make = make
+        self._modules = modules
+        self._made: Resolver | None = None
+
+    def __call__(self, flow_name: str) -> Any:  # noqa: ANN401 whatever the user's resolver returns
+        """The flow of that name; KeyError if there is none."""
+        try:
+            made = self._made or self.make()
+        except ResolverError as error:
+            raise KeyError(f"{flow_name}: {error}") from error
+        return made(flow_name)
+
+    def make(self) -> Resolver:
+        """Import all there is now; ResolverError if something cannot be."""
+        self._made = made = self._make()
+        return made
+
+    def renew(self) -> None:
+        """The code has changed."""
+        self._made = None
+        names = {where for where in self._modules if not where.endswith(".py")}
+        files = {str(Path(where).resolve()) for where in self._modules if where.endswith(".py")}
+        for name, module in [*sys.modules.items()]:
+            within = any(name == given or name.startswith(f"{given}.") for given in names)
+            if within or getattr(module, "__file__", None) in files:
+                del sys.modules[name]
+        importlib.invalidate_caches()

@@ -1,0 +1,282 @@
+"""Where a worker finds flows: resolvers, modules that are searched, and what is said when they cannot be used."""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server.errors import InvalidInputError
+from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server.flows.model import (
+    Case,
+    FlowModel,
+    ForEach,
+    Isolation,
+    Parallel,
+    Program,
+    Repeat,
+    Step,
+    Switch,
+    TaskSpec,
+    TaskStep,
+    Until,
+    WaitSpec,
+    tasks_of,
+)
+from pyoco_server.worker.flow_source import (
+    FlowNotFoundError,
+    FlowSource,
+    ResolverError,
+    discover,
+    load_resolver,
+    no_flows,
+)
+from pyoco_server.worker.isolating import isolated
+from tests.engine.flows import Calls, fan_flow, program_flow
+from tests.waiting import wait_until
+from tests.worker.world import World, attempt
+
+FLOW = """
+from pyoco import Flow, task
+
+@task
+def only():
+    return 1
+
+{variable} = Flow("{name}") >> only
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports is gone afterwards."""
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def write(path: str, text: str = "", **fields: str) -> str:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text or FLOW.format(**{"variable": "flow", "name": "main", **fields}))
+    return path
+
+
+# --- Resolvers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_of_a_module_or_of_a_file() -> None:
+    write(
+        "shop_flows.py",
+        FLOW.format(variable="flow", name="main") + "def resolve(name):\n    return {'main': flow}[name]\n",
+    )
+    for spec in ("shop_flows:resolve", "shop_flows.py:resolve", f"{Path.cwd()}/shop_flows.py:resolve"):
+        assert load_resolver(spec)("main").name == "main"
+        with pytest.raises(KeyError):
+            load_resolver(spec)("other")
+
+
+def test_what_lies_beside_the_file_can_be_imported() -> None:
+    write("deep/helper_of_flows.py", "NAME = 'beside'\n")
+    write("deep/flows_with_help.py", "from helper_of_flows import NAME\ndef resolve(name):\n    return NAME\n")
+    assert load_resolver("deep/flows_with_help.py:resolve")("x") == "beside"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("", "is not module:function"),
+        ("flows", "is not module:function"),
+        ("flows:", "is not module:function"),
+        (":resolve", "is not module:function"),
+        ("there_is_no_such:resolve", "ModuleNotFoundError"),
+        ("there_is_no_such.py:resolve", "there is no file"),
+        ("good_flows.py:nothing", "has no function 'nothing'"),
+        ("good_flows.py:NUMBER", "has no function 'NUMBER'"),
+        ("broken_flows.py:resolve", "ZeroDivisionError"),
+        ("unreadable_flows.py:resolve", "SyntaxError"),
+        ("leaving_flows.py:resolve", "SystemExit"),
+        ("..relative:resolve", "cannot be imported"),
+    ],
+)
+def test_what_cannot_be_used_is_told(spec: str, said: str) -> None:
+    write("good_flows.py", "NUMBER = 1\ndef resolve(name):\n    raise KeyError(name)\n")
+    write("broken_flows.py", "1 / 0\n")
+    write("unreadable_flows.py", "def def\n")
+    write("leaving_flows.py", "import sys\nsys.exit(4)\n")
+    with pytest.raises(ResolverError, match=said) as error:
+        load_resolver(spec)
+    assert (error.value.err_id, error.value.msg_id) == ("ERR-PYOCO-0018", "MSG-PYOCO-0018")
+    assert isinstance(error.value, InvalidInputError)
+
+
+def test_a_file_does_not_take_the_place_of_a_module_that_is_there() -> None:
+    write("json.py", "def resolve(name):\n    return 'ours'\n")
+    write("my.flows.py", "def resolve(name):\n    return 'dotted'\n")
+    assert load_resolver("json.py:resolve")("x") == "ours"
+    assert sys.modules["json"] is json
+    assert load_resolver("my.flows.py:resolve")("x") == "dotted"
+
+
+def test_a_file_that_cannot_be_imported_leaves_nothing_behind() -> None:
+    write("half_flows.py", "DONE = 1\n1 / 0\n")
+    with pytest.raises(ResolverError):
+        load_resolver("half_flows.py:resolve")
+    assert "half_flows" not in sys.modules
+
+
+# --- Searching -------------------------------------------------------------------------------------------------------
+
+
+def test_flows_are_found_by_their_names_wherever_they_are() -> None:
+    write("pack_of_flows/__init__.py", name="top")
+    write("pack_of_flows/sub/__init__.py", "\n")
+    write("pack_of_flows/sub/deep.py", name="deep", variable="anything")
+    write("single_flow.py", name="single")
+    resolve = discover(["pack_of_flows", "single_flow.py"])
+    assert [resolve(name).name for name in ("top", "deep", "single")] == ["top", "deep", "single"]
+    with pytest.raises(KeyError):
+        resolve("other")
+
+
+def test_the_same_flow_in_two_places_is_one_flow() -> None:
+    write("origin_flows.py")
+    write("again_flows.py", "from origin_flows import flow\nalias = flow\n")
+    for order in (["origin_flows", "again_flows"], ["again_flows.py", "origin_flows.py"], ["origin_flows.py"] * 2):
+        assert discover(order)("main").name == "main"
+
+
+def test_two_flows_of_one_name_are_refused() -> None:
+    write("one_flows.py")
+    write("two_flows.py")
+    with pytest.raises(ResolverError, match="two flows are called 'main': in one_flows and in two_flows"):
+        discover(["one_flows", "two_flows"])
+
+
+def test_a_package_with_a_broken_part_is_told() -> None:
+    write("partly_flows/__init__.py", "\n")
+    write("partly_flows/broken/__init__.py", "1 / 0\n")
+    with pytest.raises(ResolverError, match=r"'partly_flows\.broken' cannot be imported: ZeroDivisionError"):
+        discover(["partly_flows"])
+
+
+def test_searching_a_package_does_not_run_it_as_a_program() -> None:
+    write("program_of_flows/__init__.py")
+    write("program_of_flows/__main__.py", "raise SystemExit('it ran')\n")
+    assert discover(["program_of_flows"])("main").name == "main"
+
+
+def test_a_worker_that_was_given_no_flows_has_none() -> None:
+    with pytest.raises(KeyError):
+        no_flows("main")
+
+
+# --- Resolving -------------------------------------------------------------------------------------------------------
+
+
+def resolve(source: FlowSource, name: str = "main") -> Any:
+    return asyncio.run(source.named(name))
+
+
+def test_flows_and_models_are_both_understood() -> None:
+    model, functions = resolve(FlowSource({"main": fan_flow(Calls())}.__getitem__))
+    assert (model.name, sorted(functions)) == ("fan", ["left", "right", "seed", "total"])
+    read = read_flow_yaml(
+        "version: 1\nflow:\n  graph: |\n    a\ntasks:\n  a:\n    callable: os.path:join\n", name="read"
+    )
+    model, functions = resolve(FlowSource(lambda _: read))
+    assert (model.name, functions) == ("read", {"a": os.path.join})
+
+
+def test_what_is_not_found_has_an_error_of_its_own() -> None:
+    with pytest.raises(FlowNotFoundError) as error:
+        resolve(FlowSource(no_flows))
+    assert (error.value.err_id, error.value.msg_id) == ("ERR-PYOCO-0006", "MSG-PYOCO-0006")
+
+
+def test_a_resolver_that_takes_its_time_holds_up_nobody_else() -> None:
+    async def body() -> None:
+        entered, leave = threading.Event(), threading.Event()
+
+        def slow(_: str) -> Flow:
+            entered.set()
+            leave.wait(10)
+            return fan_flow(Calls())
+
+        resolving = asyncio.create_task(FlowSource(slow).named("fan"))
+        await wait_until(entered.is_set)
+        assert not resolving.done()
+        leave.set()
+        assert (await resolving)[0].name == "fan"
+
+    asyncio.run(body())
+
+
+# --- Isolation -------------------------------------------------------------------------------------------------------
+
+
+def plain() -> int:
+    return os.getpid()
+
+
+async def coroutine() -> int:
+    return os.getpid()
+
+
+def test_the_workers_isolation_is_for_plain_functions_that_do_not_say() -> None:
+    functions = {"plain": plain, "coroutine": coroutine, "own": plain}
+    tasks = (
+        TaskStep(TaskSpec(name="plain")),
+        TaskStep(TaskSpec(name="coroutine")),
+        TaskStep(TaskSpec(name="own", isolation=Isolation.THREAD)),
+        TaskStep(TaskSpec(name="nod", wait=WaitSpec(key="nod"))),
+    )
+    blocks: tuple[Step, ...] = (
+        Parallel((tasks, tasks)),
+        Switch("$ctx.params.n", (Case(1, tasks),), tasks),
+        Switch("$ctx.params.n", (Case(1, tasks),)),
+        Repeat(2, tasks),
+        ForEach("$ctx.params.items", (Repeat(2, tasks),), parallel=2),
+        Until("$ctx.params.done", tasks, 3),
+    )
+    model = FlowModel(name="everywhere", body=Program((*tasks, *blocks)))
+    changed = isolated(model, functions, Isolation.PROCESS)
+    expected = [Isolation.PROCESS, Isolation.AUTO, Isolation.THREAD, Isolation.AUTO]
+    assert [task.isolation for task in tasks_of(changed)] == expected * (len(tasks_of(model)) // 4)
+    assert [task.name for task in tasks_of(changed)] == [task.name for task in tasks_of(model)]
+
+
+@pytest.mark.parametrize("make", [fan_flow, program_flow])
+def test_nothing_else_about_the_flow_changes(make: Any) -> None:
+    model, functions = resolve(FlowSource(lambda _: make(Calls())))
+    changed = isolated(model, functions, Isolation.PROCESS)
+    assert {task.isolation for task in tasks_of(changed)} == {Isolation.PROCESS}
+    assert [task.name for task in tasks_of(changed)] == [task.name for task in tasks_of(model)]
+    assert isolated(changed, functions, Isolation.THREAD) == changed
+    assert str(changed).replace("'process'", "'auto'").replace("PROCESS: ", "AUTO: ") == str(model)
+
+
+def test_a_worker_runs_functions_where_it_was_told_to() -> None:
+    text = (
+        'version: 1\nflow:\n  graph: |\n    plain\ntasks:\n  plain: {callable: "tests.worker.test_flow_source:plain"}\n'
+    )
+
+    async def body(world: World) -> None:
+        where = {}
+        for isolation in (None, Isolation.PROCESS):
+            run_id = await world.submit("uploaded", workflow_yaml=text)
+            await world.hand({}, isolation=isolation).work()
+            where[isolation] = (await world.stored(run_id))["task_records"]["plain"]["output"]
+        assert where[None] == os.getpid()
+        assert where[Isolation.PROCESS] not in {None, os.getpid()}
+
+    attempt(body)
