@@ -31,7 +31,8 @@ async def run_block(work: Work, node_id: str, block: Step, place: Place) -> None
             await _until(work, node_id, block, place)
         case Parallel():
             bodies = [
-                partial(_body, work, f"{node_id}[{index}]", branch, place) for index, branch in enumerate(block.branches)
+                partial(_body, work, f"{node_id}[{index}]", branch, place)
+                for index, branch in enumerate(block.branches)
             ]
             await work.together(node_id, bodies)
         case TaskStep():  # last of a closed set

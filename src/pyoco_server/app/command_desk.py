@@ -25,7 +25,6 @@ from pyoco_server.core import (
     Commit,
     Event,
     ExecutionState,
-    RejectionCode,
     decode_command,
     encode_command,
     fold,
@@ -109,8 +108,8 @@ class CommandDesk:
         created = _owned(_stamped(command, asked.key), asked, execution.clock.now().timestamp())
         try:
             events = await execution.do(created)
-        except CommandRejected as error:
-            if asked.key is None or error.code is not RejectionCode.EXECUTION_EXISTS:
+        except CommandRejected:  # it exists already
+            if asked.key is None:
                 raise
             found = await visible_run(self._desk, command.execution_id, tenant_id=asked.tenant_id)
             if not _was_given(found.events, asked.key, command):

@@ -28,6 +28,9 @@ from pyoco_server.flows.model import Isolation
 _PATIENCE_SEC: Final = 60.0
 """How long a thread waits for the event loop to have read the log."""
 
+_TRIES: Final = 3
+"""Where everything is slow, even those who hurry are late: then they are let through."""
+
 
 class TooLateError(PyocoServerError):
     """The attempt is over before its function was called."""
@@ -102,14 +105,14 @@ class Fence:
         )
         if isolation is not Isolation.PROCESS:
             return await call(self._in_time(function), watch=watch)
-        while True:  # a process is not stopped when we are, and has no log to look at: it comes back to us
-            known_at = await self._look_if_late()
-            in_time = InTime(function)
-            in_time.latest = (known_at + self._late).timestamp()
+        for _ in range(_TRIES):  # a process is not stopped when we are, and has no log to look at: it comes back to us
+            await self._look_if_late()
             try:
-                return await call(in_time, watch=watch)
+                return await call(self._in_time_elsewhere(function), watch=watch)
             except TooLateError:
                 watch = None  # this one has seen a beginning
+        await self._look_if_late()
+        return await call(function, watch=watch)
 
     async def close(self) -> None:
         """Nothing to let go of: the places are another's."""
@@ -128,8 +131,18 @@ class Fence:
 
         return awaited if shape_of(function).is_async else called
 
+    def _in_time_elsewhere(self, function: Callable[..., Any]) -> InTime:
+        now = time.time()  # before anything else: should we be stopped here, it is late there
+        made = InTime(function)
+        made.latest = now + (self._late - self._age()).total_seconds()
+        return made
+
     def _is_late(self) -> bool:
-        return self._known_at is None or self._execution.clock.now() - self._known_at > self._late
+        return self._age() > self._late
+
+    def _age(self) -> timedelta:
+        """How long ago the attempt was known to be the newest."""
+        return timedelta.max if self._known_at is None else self._execution.clock.now() - self._known_at
 
     def _look_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         looking = asyncio.run_coroutine_threadsafe(self._look_if_late(), loop)
@@ -140,17 +153,21 @@ class Fence:
             self.problem = UnavailableError(f"the log was not read for {_PATIENCE_SEC} s")
             raise self.problem from error
 
-    async def _look_if_late(self) -> datetime:
-        """Returns since when the attempt is known to be the newest; raises if it is not."""
+    async def _look_if_late(self) -> None:
+        """Make sure that the attempt is the newest; raises if it is not, or if nobody can say."""
         try:
-            while self._known_at is None or self._is_late():
-                asked_at = self._execution.clock.now()
-                await self._execution.load()
-                self._known_at = asked_at
-                node = self._execution.state.nodes[self._node_id]
-                if node.attempt != self._attempt or node.is_terminal:
-                    raise TooLateError(f"attempt {self._attempt} of '{self._node_id}' is over")
+            for _ in range(_TRIES):  # one can be away while one looks, too
+                if not self._is_late():
+                    return
+                await self._look()
         except PyocoServerError as error:
             self.problem = error
             raise
-        return self._known_at
+
+    async def _look(self) -> None:
+        asked_at = self._execution.clock.now()
+        await self._execution.load()
+        self._known_at = asked_at
+        node = self._execution.state.nodes[self._node_id]
+        if node.attempt != self._attempt or node.is_terminal:
+            raise TooLateError(f"attempt {self._attempt} of '{self._node_id}' is over")

@@ -33,6 +33,8 @@ from pyoco_server.core.wire import JsonObject
 _log = logging.getLogger(__name__)
 NOT_ACCEPTED: Final = "the submission was not accepted"
 _SUBMITTER = Actor(ActorKind.SYSTEM, "submit")
+_TRY_AGAIN_SEC: Final = (*[0.1] * 20, *[1.0] * 10, *[10.0] * 5)
+"""The pauses between attempts to take back what was not accepted."""
 
 
 def was_taken_back(state: ExecutionState) -> bool:
@@ -88,11 +90,13 @@ class Submitter:
         self._clock = clock
         self._new_id = new_id
         self._max_snapshot_bytes = max_snapshot_bytes
+        self._taking_back: set[asyncio.Task[None]] = set()
 
     async def submit(self, submission: Submission, actor: Actor, *, run_id: str | None = None) -> JsonObject:
         """Accept a run and return its first snapshot.
 
-        UnavailableError if it could not be made sure that it was accepted; then it never runs, whatever got through.
+        UnavailableError if it could not be made sure that it was accepted; then whatever got through is cancelled, at
+        once or as soon as the log can be reached.
         """
         run_id = run_id or self._new_id()
         given = submission.input(self._clock.now())
@@ -130,11 +134,7 @@ class Submitter:
 
     async def _take_back(self, run_id: str, created: Event) -> None:
         """Close the log with a cancel, so that a job that slipped through is recognised and dropped."""
-        undone: Sequence[Any] = await asyncio.gather(
-            self._close_log(run_id, created), self._snapshots.delete(run_id), return_exceptions=True
-        )
-        left = [end for end in undone if isinstance(end, BaseException) and not isinstance(end, TooLargeError)]
-        if left:  # what is too large to be closed was too large to be there
+        if not await self._has_taken_back(run_id, created):
             _log.warning(
                 "a run that was not accepted may have left something behind",
                 extra={
@@ -144,6 +144,23 @@ class Submitter:
                     "run_id": run_id,
                 },
             )
+            later = asyncio.create_task(self._take_back_later(run_id, created), name=f"{run_id} taken back")
+            self._taking_back.add(later)
+            later.add_done_callback(self._taking_back.discard)
+
+    async def _take_back_later(self, run_id: str, created: Event) -> None:
+        """Most likely the log is away for a moment, and the job with it: try to be there before a worker is."""
+        for pause_sec in _TRY_AGAIN_SEC:
+            await self._clock.sleep(pause_sec)
+            if await self._has_taken_back(run_id, created):
+                return
+
+    async def _has_taken_back(self, run_id: str, created: Event) -> bool:
+        undone: Sequence[Any] = await asyncio.gather(
+            self._close_log(run_id, created), self._snapshots.delete(run_id), return_exceptions=True
+        )
+        # What is too large to be closed was too large to be there.
+        return not [end for end in undone if isinstance(end, BaseException) and not isinstance(end, TooLargeError)]
 
     async def _close_log(self, run_id: str, created: Event) -> None:
         execution = Execution(run_id, graph_from_log([created]), log=self._log, clock=self._clock, new_id=self._new_id)

@@ -13,9 +13,9 @@ import msgspec
 
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import Clock, RunIndex, RunQuery, Snapshots, UnavailableError, WorkQueue
-from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
+from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
 from pyoco_server.app.statuses import RunStatus
-from pyoco_server.app.submitting import NOT_ACCEPTED
+from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import Actor, ActorKind, CommandRejected
 from pyoco_server.logs import log_error
 
@@ -70,6 +70,8 @@ class Sweeper:
                     await sweep()
                 except UnavailableError:
                     break  # those who serve requests say so; there is nothing to sweep without a store
+                except Exception as error:  # noqa: BLE001 told; the other sweeps, and the next round, must go on
+                    log_error(_log, "ERR-PYOCO-0106", action="sweep_crashed", exc=error, sweep=sweep.__name__)
 
     async def expire_waits(self) -> None:
         """Waits past their deadline take their default, or fail."""
@@ -79,11 +81,13 @@ class Sweeper:
     async def end_cancels(self) -> None:
         """A cancel nobody brought to its end within its grace ends here."""
         overdue = self._now() - self._options.cancel_grace_sec - self._options.cancel_margin_sec
-        found = await self._index.page(RunQuery(status=RunStatus.CANCELLING.value, limit=200))
-        asked = [run.summary for run in found if (run.summary.get("cancel_requested_at") or 0.0) < overdue]
-        for summary in asked:
-            log_error(_log, "ERR-PYOCO-0021", action="cancel_ended_by_sweep", run_id=summary["run_id"])
-        await self._each(asked, lambda summary: self._desk.end_cancel(summary["run_id"]))
+        query = RunQuery(status=RunStatus.CANCELLING.value, limit=200)
+        while found := await self._index.page(query):
+            asked = [run.summary for run in found if (run.summary.get("cancel_requested_at") or 0.0) < overdue]
+            for summary in asked:
+                log_error(_log, "ERR-PYOCO-0021", action="cancel_ended_by_sweep", run_id=summary["run_id"])
+            await self._each(asked, lambda summary: self._desk.end_cancel(summary["run_id"]))
+            query = msgspec.structs.replace(query, before=found[-1].cursor)
 
     async def mend_snapshots(self) -> None:
         """Snapshots that are behind their log are written anew."""
@@ -97,7 +101,7 @@ class Sweeper:
         run = await self._desk.open(run_id)
         if stored is not None:
             await self._desk.write(run)
-        elif not _was_taken_back(run):
+        elif not was_taken_back(run.execution.state):
             self._orphans.setdefault(run_id, self._now())  # its submitter may still be about to write it
 
     async def close_orphans(self) -> None:
@@ -135,7 +139,3 @@ class Sweeper:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-
-def _was_taken_back(run: OpenRun) -> bool:
-    return run.execution.state.is_terminal and run.execution.state.cancel_reason == NOT_ACCEPTED

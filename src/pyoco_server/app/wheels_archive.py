@@ -20,6 +20,7 @@ _END: Final = struct.Struct("<4s4H2LH")
 _CENTRAL: Final = struct.Struct("<4s6H3L5H2L")
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _EXTRA: Final = struct.Struct("<2H")
+_ZIP64_SIZES: Final = struct.Struct("<2Q")
 _STORED: Final = 0
 _DEFLATED: Final = 8
 _ENCRYPTED: Final = 0x1
@@ -220,20 +221,25 @@ def _check_local(file: BinaryIO, item: _Listed, name: str) -> int:
         told = (mark, flags, method, crc, packed, size, file.read(name_length))
         listed = (b"PK\x03\x04", item.flags, item.method, item.crc, item.packed_bytes, item.size_bytes, item.raw_name)
         if told == listed:
-            _check_extra(file.read(extra_length))
+            _check_extra(file.read(extra_length), _ZIP64_SIZES.pack(item.size_bytes, item.packed_bytes))
             return item.offset + _LOCAL.size + int(name_length) + int(extra_length)
     problem = "is described in two ways that differ (header and directory)"
     raise WheelRefusedError("contradiction", problem, _REBUILD, entry=name)
 
 
-def _check_extra(extra: bytes) -> None:
-    """Extra fields may not say again, and differently, what the entry is called or how large it is."""
+def _check_extra(extra: bytes, sizes: bytes = b"") -> None:
+    """Extra fields may not say again, and differently, what the entry is called or how large it is.
+
+    Some tools write the ``sizes`` a second time before the data, in the ZIP64 format, although they are small.
+    """
     position = 0
     while position + _EXTRA.size <= len(extra):
         kind, length = _EXTRA.unpack_from(extra, position)
-        if kind in {_EXTRA_ZIP64, _EXTRA_OTHER_NAME}:
+        position += _EXTRA.size
+        again = kind == _EXTRA_ZIP64 and extra[position : position + length] == sizes
+        if kind == _EXTRA_OTHER_NAME or (kind == _EXTRA_ZIP64 and not again):
             raise WheelRefusedError("not_plain", "has entries with a second name, or in the ZIP64 format", _REBUILD)
-        position += _EXTRA.size + length
+        position += length
     if position != len(extra):
         raise WheelRefusedError("not_plain", "has entries with damaged extra fields", _REBUILD)
 

@@ -1,0 +1,228 @@
+"""What must happen although whoever should have done it is gone."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server import wait
+from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
+from pyoco_server.adapters.readmodel import SqliteRunIndex
+from pyoco_server.app.index_keeper import IndexKeeper
+from pyoco_server.app.lagging import Lagging
+from pyoco_server.app.ports import SnapshotChange, position_of
+from pyoco_server.app.sweeping import Sweeper, SweepOptions
+from tests.worker.faulty import Fault
+from tests.worker.test_redelivery import die
+from tests.worker.world import USER, Held, World, attempt
+
+OPTIONS = SweepOptions(cancel_grace_sec=5.0, cancel_margin_sec=1.0, orphan_sec=30.0, silent_sec=60.0)
+Body = Callable[["Swept"], Awaitable[None]]
+
+
+class Swept:
+    """A world, and someone who sweeps it."""
+
+    def __init__(self, world: World, index: SqliteRunIndex) -> None:
+        self.world = world
+        self.index = index
+        self.lagging = Lagging()
+        self.keeper = IndexKeeper(MemorySnapshotFeed(world.snapshots.inner), index, self._changed)
+        self.sweeper = Sweeper(
+            desk=world.desk,
+            index=index,
+            snapshots=world.snapshots,
+            queue=world.queue,
+            lagging=self.lagging,
+            clock=world.clock,
+            options=OPTIONS,
+        )
+
+    def _changed(self, change: SnapshotChange) -> None:
+        if change.body is not None:
+            self.lagging.written(change.run_id, position_of(change.body))
+
+    async def sweep(self) -> None:
+        """Every sweep once, with an index that is up to date."""
+        await self.keeper.catch_up()
+        for sweep in (
+            self.sweeper.expire_waits,
+            self.sweeper.end_cancels,
+            self.sweeper.mend_snapshots,
+            self.sweeper.close_orphans,
+            self.sweeper.rescue,
+        ):
+            await sweep()
+        await self.keeper.catch_up()
+
+    async def status(self, run_id: str) -> str:
+        return str((await self.world.stored(run_id)).get("status"))
+
+
+def sweeping(body: Body) -> None:
+    async def inside(world: World) -> None:
+        async with SqliteRunIndex() as index:
+            swept = Swept(world, index)
+            now = world.clock.now
+            leave = await world.log.subscribe_all(
+                lambda run_id, position: swept.lagging.appended(run_id, position, now().timestamp())
+            )
+            await body(swept)
+            leave()
+
+    attempt(inside)
+
+
+def test_a_wait_past_its_deadline_fails_with_nobody_driving_the_run() -> None:
+    async def body(swept: Swept) -> None:
+        flow = Flow("asking") >> wait("approval", deadline_sec=60)
+        hand = swept.world.hand({"asking": flow})
+        run_id = await swept.world.submit("asking")
+        await hand.work()
+        await swept.sweep()
+        assert await swept.status(run_id) == "RUNNING"
+        await swept.world.pass_time(61)
+        await swept.sweep()
+        assert await swept.status(run_id) == "FAILED"
+        assert "nobody resumed" in (await swept.world.stored(run_id))["error"]
+
+    sweeping(body)
+
+
+def test_a_wait_past_its_deadline_takes_its_default_and_a_worker_goes_on() -> None:
+    async def body(swept: Swept) -> None:
+        flow = Flow("asking") >> wait("approval", deadline_sec=60, default={"by": "nobody"})
+        hand = swept.world.hand({"asking": flow})
+        run_id = await swept.world.submit("asking")
+        await hand.work()
+        await swept.world.pass_time(61)
+        await swept.sweep()
+        await swept.sweep()  # a second time, or by a second gateway, changes nothing
+        await hand.work()
+        assert await swept.status(run_id) == "COMPLETED"
+        types = await swept.world.types(run_id)
+        assert types.count("NODE_RESUMED") == 1
+
+    sweeping(body)
+
+
+def test_a_cancel_nobody_brings_to_its_end_ends_after_its_grace() -> None:
+    async def body(swept: Swept) -> None:
+        held = Held("stuck")
+        hand = swept.world.hand({"stuck": Flow("stuck") >> held.task()})
+        run_id = await swept.world.submit("stuck")
+        going = asyncio.create_task(hand.work())
+        await held.at_work()
+        await die(swept.world, going)
+        snapshot = await swept.world.desk.cancel(run_id, USER, "enough")
+        assert snapshot["status"] == "CANCELLING"
+        await swept.sweep()
+        assert await swept.status(run_id) == "CANCELLING"
+        await swept.world.pass_time(7)
+        await swept.sweep()
+        assert await swept.status(run_id) == "CANCELLED"
+        assert (await swept.world.types(run_id)).count("EXECUTION_CANCELED") == 1
+        held.let_go()
+
+    sweeping(body)
+
+
+def test_a_snapshot_behind_its_log_is_written_anew() -> None:
+    async def body(swept: Swept) -> None:
+        run_id = await swept.world.submit("any")
+        swept.world.trouble.always("snapshots.write", Fault.NOT_DONE)
+        await swept.world.desk.cancel(run_id, USER)
+        swept.world.trouble.always("snapshots.write", Fault.NONE)
+        await swept.sweep()
+        assert await swept.status(run_id) == "PENDING"
+        await swept.world.pass_time(4)
+        await swept.sweep()
+        assert await swept.status(run_id) == "CANCELLED"
+
+    sweeping(body)
+
+
+def test_a_run_that_was_begun_and_never_accepted_is_closed() -> None:
+    async def body(swept: Swept) -> None:
+        run_id = await swept.world.submit("any")
+        await swept.world.snapshots.inner.delete(run_id)  # its submitter died before it wrote one
+        await swept.keeper.catch_up()
+        swept.lagging.appended(run_id, (await swept.world.desk.open(run_id)).execution.position, _now(swept))
+        await swept.world.pass_time(4)
+        await swept.sweep()
+        assert not (await swept.world.state(run_id)).is_terminal
+        await swept.world.pass_time(31)
+        await swept.sweep()
+        state = await swept.world.state(run_id)
+        assert state.is_terminal
+        assert state.cancel_reason == "the submission was not accepted"
+        assert await swept.world.stored(run_id) == {}
+
+    sweeping(body)
+
+
+def test_a_run_without_a_sign_of_life_gets_another_job() -> None:
+    async def body(swept: Swept) -> None:
+        held = Held("held")
+        flows = {"held": Flow("held") >> held.task()}
+        first, second = swept.world.hand(flows, "w1"), swept.world.hand(flows, "w2")
+        run_id = await swept.world.submit("held")
+        going = asyncio.create_task(first.work())
+        await held.at_work()
+        await die(swept.world, going)
+        lost = await second.pull()  # as if the stream of jobs had been lost
+        await lost.term()
+        held.let_go()
+        await swept.sweep()
+        assert await swept.world.queue.backlog("default") == 0
+        await swept.world.pass_time(90)
+        await swept.sweep()
+        assert await swept.world.queue.backlog("default") == 1
+        await second.work()
+        assert await swept.status(run_id) == "COMPLETED"
+
+    sweeping(body)
+
+
+@pytest.mark.parametrize("gateways", [2, 4])
+def test_many_sweep_at_once_and_nothing_is_done_twice(gateways: int) -> None:
+    async def body(swept: Swept) -> None:
+        flow = Flow("asking") >> wait("approval", deadline_sec=60, default={"by": "nobody"})
+        hand = swept.world.hand({"asking": flow})
+        runs = [await swept.world.submit("asking") for _ in range(10)]
+        for _ in runs:
+            await hand.work()
+        await swept.world.pass_time(61)
+        await swept.keeper.catch_up()
+        await asyncio.gather(*(swept.sweeper.expire_waits() for _ in range(gateways)))
+        for run_id in runs:
+            assert (await swept.world.types(run_id)).count("NODE_RESUMED") == 1
+        assert await swept.world.queue.backlog("default") == 10
+
+    sweeping(body)
+
+
+def test_a_sweep_that_crashes_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(swept: Swept) -> None:
+        done = asyncio.Event()
+
+        async def crash() -> None:
+            raise ValueError("a mistake of ours")
+
+        async def rescue() -> None:
+            done.set()
+
+        swept.sweeper.expire_waits, swept.sweeper.rescue = crash, rescue  # type: ignore[method-assign]
+        swept.sweeper._options = msgspec.structs.replace(OPTIONS, interval_sec=0.0)
+        running = asyncio.create_task(swept.sweeper.run())
+        await asyncio.wait_for(done.wait(), 5)
+        running.cancel()
+        assert any(getattr(record, "action", "") == "sweep_crashed" for record in caplog.records)
+
+    sweeping(body)
+
+
+def _now(swept: Swept) -> float:
+    return swept.world.clock.now().timestamp()
