@@ -54,13 +54,13 @@ async def plans_of(index: SqliteRunIndex, query: RunQuery) -> list[list[str]]:
     connection.set_trace_callback(asked.append)
     await index.page(query)
     connection.set_trace_callback(None)
-    statements = [sql for sql in dict.fromkeys(asked) if re.search(r"\bFROM (spans|runs) AS", sql)]
+    statements = [sql for sql in dict.fromkeys(asked) if "ORDER BY" in sql]
     return [[str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}")] for sql in statements]
 
 
 @pytest.mark.parametrize("tenant", [{}, {"tenant_id": "tenant1"}], ids=["everybody", "tenant"])
 @pytest.mark.parametrize("name", FILTERS)
-def test_each_filter_is_answered_by_an_index_in_its_order(name: str, tenant: dict[str, str]) -> None:
+def test_each_filter_is_answered_by_an_index_in_its_order(name: str, tenant: dict[str, Any]) -> None:
     filters, index_name = FILTERS[name]
     if tenant and index_name != "runs_by_id":
         index_name = index_name.replace("runs_listed", "runs_listed_tenant")
@@ -131,13 +131,16 @@ def combinations() -> list[dict[str, Any]]:
 
 
 def test_the_work_for_a_page_does_not_grow_with_the_number_of_runs() -> None:
+    tenants: list[dict[str, Any]] = [{}, {"tenant_id": "tenant1"}]
     queries = [
         RunQuery(**filters, **tenant, limit=10)
-        for filters, _ in FILTERS.values()
-        for tenant in ({}, {"tenant_id": "tenant1"})
+        for name, (filters, _) in FILTERS.items()
+        if name != "prefix"
+        for tenant in tenants
     ]
-    queries += [RunQuery(**filters, limit=10) for filters in combinations() if "workflow_yaml_sha256" not in filters]
-    queries += [RunQuery(**filters, limit=10, updated_after=1500.0) for filters in combinations()[:16]]
+    queries += [RunQuery(run_id_prefix=run_id) for run_id in ("9e3779b1", "3c6ef362", "ffffffff")]
+    queries += [RunQuery(**filters, limit=10) for filters in combinations()]
+    queries += [RunQuery(**filters, limit=10, updated_after=1500.0) for filters in combinations()]
 
     async def work(number: int) -> dict[RunQuery, int]:
         async with await filled(number) as index:

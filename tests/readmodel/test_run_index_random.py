@@ -69,7 +69,7 @@ def batch_of(steps: list[tuple[str, bytes | None, int]], newest: int) -> list[Sn
     return changes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(steps, max_size=6), st.lists(queries, min_size=5, max_size=25), st.integers(0, 30), TIMES)
 def test_the_index_answers_as_a_list_does(
     batches: list[list[tuple[str, bytes | None, int]]], asked: list[RunQuery], before: int, moment: float

@@ -38,7 +38,11 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         given: dict[str, Any] = state.input or {}
         params = given.get("params")
-        plain = {"flow_name": state.graph_id or "", "params": params if isinstance(params, dict) else {}}
+        plain = {
+            "flow_name": state.graph_id or "",
+            "params": params if isinstance(params, dict) else {},
+            "submitted_at": state.created_at.timestamp() if state.created_at is not None else 0.0,
+        }
         known = given.get("run")
         if isinstance(known, dict):
             with contextlib.suppress(msgspec.ValidationError):

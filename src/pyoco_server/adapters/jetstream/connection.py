@@ -262,11 +262,13 @@ async def connect(  # noqa: PLR0913 what an operator may have to say about a con
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     tls_hostname: str | None = None,
+    inbox_prefix: str = "_INBOX",
 ) -> Connection:
     """Connect to one of the servers in ``url`` (several are separated by commas); UnavailableError if none answers.
 
-    ``user_credentials`` is the path of a file, ``nkeys_seed`` the seed itself. While the servers stay away, it is tried
-    again until ``connect_timeout_sec`` is over; once connected, for ever.
+    ``user_credentials`` is the path of a file, ``nkeys_seed`` the seed itself. Answers come in under ``inbox_prefix``:
+    a user with one of its own can be kept from reading what others are answered. While the servers stay away, it is
+    tried again until ``connect_timeout_sec`` is over; once connected, for ever.
     """
     files = {
         "user_credentials": user_credentials,
@@ -286,6 +288,7 @@ async def connect(  # noqa: PLR0913 what an operator may have to say about a con
         "password": password,
         "tls": _tls(tls_ca, tls_cert, tls_key),
         "tls_hostname": tls_hostname,
+        "inbox_prefix": inbox_prefix,
     }
     connection = Connection(request_timeout_sec=request_timeout_sec)
     await connection.open(_servers(url), timeout_sec=connect_timeout_sec, options=options)

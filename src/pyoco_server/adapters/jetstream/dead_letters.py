@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from nats.js.api import StreamState
@@ -12,8 +12,6 @@ from pyoco_server.adapters.jetstream.connection import Connection, message_size,
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
 from pyoco_server.app.ports import DeadLetter, TooLargeError, UnavailableError
-
-_SUBJECT: Final = "Nats-Subject"
 
 
 class JetStreamDeadLetters:
@@ -79,5 +77,5 @@ class JetStreamDeadLetters:
             entry = msgspec.json.decode(message.data, type=dict[str, Any])
         except msgspec.DecodeError:
             return None
-        tag = message.headers[_SUBJECT].removeprefix(f"{self._names.dlq_prefix}.")
+        tag = message.subject.removeprefix(f"{self._names.dlq_prefix}.")
         return DeadLetter(message.sequence, tag, entry)

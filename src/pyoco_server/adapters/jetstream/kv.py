@@ -10,7 +10,6 @@ from pyoco_server.adapters.jetstream.names import kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
 from pyoco_server.app.ports import TooLargeError
 
-_SUBJECT: Final = "Nats-Subject"
 _OPERATION: Final = "KV-Operation"
 _REMOVED: Final = {"DEL", "PURGE"}
 _LIMIT_MARKER: Final = "Nats-Marker-Reason"
@@ -45,7 +44,7 @@ class Bucket:
         """What the key holds. With several replicas it may be a little old, unless the ``newest`` is asked for."""
         reader = self._leader if newest else self._reader
         found = await reader.last(kv_subject(self._bucket, key))
-        return NOTHING if found is None else _entry(found)
+        return NOTHING if found is None else entry_of(found)
 
     async def all(self) -> dict[str, bytes]:
         """What all keys hold, in the order of the keys."""
@@ -53,7 +52,7 @@ class Bucket:
         while True:
             page = await self._reader.page(subject, start=start)
             for message in page.messages:
-                found[message.headers[_SUBJECT].removeprefix(kv_subject(self._bucket, ""))] = _entry(message).data
+                found[message.subject.removeprefix(kv_subject(self._bucket, ""))] = entry_of(message).data
             if not page.messages or page.left == 0:
                 return {key: data for key, data in sorted(found.items()) if data is not None}
             start = page.messages[-1].sequence + 1
@@ -85,7 +84,7 @@ class Bucket:
             await self._connection.js.publish(kv_subject(self._bucket, key), b"", headers=headers)
 
 
-def _entry(message: StoredMessage) -> Entry:
+def entry_of(message: StoredMessage) -> Entry:
     """Markers are not values: of a key that was removed, by hand or by a limit of the bucket."""
     removed = message.headers.get(_OPERATION) in _REMOVED or _LIMIT_MARKER in message.headers
     return Entry(None if removed else message.data, message.sequence)

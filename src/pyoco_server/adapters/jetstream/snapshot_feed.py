@@ -7,18 +7,15 @@ something changed is announced on a live subject, which only saves waiting; what
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Final
 
 from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
 from pyoco_server.adapters.jetstream.connection import Connection, translated
-from pyoco_server.adapters.jetstream.kv import _entry
+from pyoco_server.adapters.jetstream.kv import entry_of
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
-
-_UNREAD_ANNOUNCEMENTS: Final = 65_536
 
 
 class JetStreamSnapshotFeed:
@@ -61,7 +58,7 @@ class JetStreamSnapshotFeed:
         while len(changes) < limit:
             page = await self._reader.page(f"{self._keys}>", start=after + 1, most=limit - len(changes))
             for message in page.messages:
-                run_id, data = message.subject.removeprefix(self._keys), _entry(message).data
+                run_id, data = message.subject.removeprefix(self._keys), entry_of(message).data
                 changes.append(SnapshotChange(run_id, data, message.sequence))
             if not page.messages or page.left == 0:
                 break
@@ -77,5 +74,5 @@ class JetStreamSnapshotFeed:
             self._changed.set()
 
         with translated():
-            await self._connection.nc.subscribe(self._live, cb=told, pending_msgs_limit=_UNREAD_ANNOUNCEMENTS)
+            await self._connection.nc.subscribe(self._live, cb=told)
         self._is_listening = True

@@ -12,7 +12,7 @@ Two filters are no part of any order:
 import heapq
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pyoco_server.adapters.readmodel.reading import SUMMARY, number_of
@@ -25,7 +25,7 @@ FEW: Final = 5_000
 _END_OF_TIME: Final = 1e300
 _BEHIND_ALL: Final = "\U0010ffff"
 _SHORTEST_READ: Final = 4
-_CELLS: Final = "SELECT flow, status, tag FROM cells WHERE tenant = :tenant AND flow = :flow AND runs > 0"
+_CELLS: Final = "SELECT status, tag FROM cells WHERE tenant = :tenant AND flow = :flow AND runs > 0"
 _COUNT_PREFIX: Final = """SELECT count(*) FROM
     (SELECT 1 FROM runs AS r INDEXED BY runs_by_id WHERE r.run_id >= :prefix AND r.run_id < :prefix_end LIMIT :few)"""
 
@@ -105,30 +105,28 @@ def _search(connection: sqlite3.Connection, query: RunQuery, wanted: _Wanted) ->
 def _listed(connection: sqlite3.Connection, wanted: _Wanted, conditions: list[str]) -> Iterator[_Found]:
     """The list from the place on, merged from its cells; one that was not read far enough is read on."""
     terms = wanted.terms
-    if "yaml" in terms:
-        given = [name for name in ("tenant", "yaml") if name in terms]
-        columns = [*given, "flow", "status", "tag"]
-    else:
-        given = [name for name in ("tenant", "flow") if name in terms]
-        columns = [*given, "status", "tag"]
+    first = "yaml" if "yaml" in terms else "flow"
+    given = [name for name in ("tenant", first) if name in terms]
     source = f"runs AS r INDEXED BY {'_'.join(('runs_listed', *given))}"
-    sql = _select(source, [*_equal(columns), *conditions], is_yaml="yaml" in terms)
-    cells = _yaml_cells(connection, source, terms) if "yaml" in terms else _cells(connection, terms)
-    cells = [cell for cell in cells if all(terms.get(name, number) == number for name, number in cell.items())]
-    length = min(max(2 * wanted.limit // max(len(cells), 1), _SHORTEST_READ), wanted.limit)
+    known = _yaml_cells(connection, source, terms) if "yaml" in terms else _cells(connection, terms)
+    cells = [cell for cell in known if all(terms.get(name, number) == number for name, number in cell.items())]
+    if not cells:
+        return iter(())
+    sql = _select(source, [*_equal([*given, *cells[0]]), *conditions])
+    length = min(max(2 * wanted.limit // len(cells), _SHORTEST_READ), wanted.limit)
     return heapq.merge(*(_walk(connection, sql, wanted.parameters | cell, length) for cell in cells), reverse=True)
 
 
 def _cells(connection: sqlite3.Connection, terms: Mapping[str, int]) -> list[dict[str, int]]:
     where = {name: terms.get(name, NOTHING) for name in ("tenant", "flow")}
-    return [{"status": status, "tag": tag} for _, status, tag in connection.execute(_CELLS, where)]
+    return [{"status": status, "tag": tag} for status, tag in connection.execute(_CELLS, where)]
 
 
 def _yaml_cells(connection: sqlite3.Connection, source: str, terms: Mapping[str, int]) -> list[dict[str, int]]:
     """The cells of the runs of one workflow: they are not counted, but found by jumping from each to the next."""
-    given = " AND ".join(_equal([name for name in ("tenant", "yaml") if name in terms]))
+    given = " AND ".join(_equal(name for name in ("tenant", "yaml") if name in terms))
     sql = f"""SELECT r.flow, r.status, r.tag FROM {source}
-        WHERE {given} AND r.yaml > 0 AND (r.flow, r.status, r.tag) > (:flow, :status, :tag)
+        WHERE {given} AND (r.flow, r.status, r.tag) >= (:flow, :status, :tag + 1)
         ORDER BY r.flow, r.status, r.tag LIMIT 1"""  # noqa: S608 our own parts
     cells: list[dict[str, int]] = []
     cell = {"flow": -1, "status": -1, "tag": -1}
@@ -165,6 +163,10 @@ def _gather(
     """Look at all that the source offers, and keep the newest."""
     sql = _select(source, [*conditions, *_equal(wanted.terms)])
     return [_Found(*row) for row in connection.execute(sql, {**wanted.parameters, "limit": limit})]
+
+
+def _equal(names: Iterable[str]) -> list[str]:
+    return [f"r.{name} = :{name}" for name in names]
 
 
 def _select(source: str, conditions: list[str]) -> str:

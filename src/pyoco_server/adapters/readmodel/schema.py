@@ -12,6 +12,7 @@ Texts that many runs share are kept once, as terms, and numbered, so that the in
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ _MAGIC: Final = b"SQLite format 3\0"
 _APPLICATION_ID_AT: Final = slice(68, 72)
 _BUSY_SEC: Final = 10.0
 _CACHE_KIB: Final = 32 * 1024
-_CHECKPOINT_PAGES: Final = 16 * 1024
+_CHECKPOINT_PAGES: Final = 32 * 1024
 """When the write-ahead log is folded into the file: seldom, since neighbouring changes share pages."""
 
 LONGEST_SPAN: Final = 40
@@ -52,7 +53,7 @@ CREATE TABLE runs (
     flow INTEGER NOT NULL,
     status INTEGER NOT NULL,
     tag INTEGER NOT NULL,
-    yaml INTEGER NOT NULL,
+    yaml INTEGER,
     alive_at REAL,
     summary BLOB NOT NULL
 );
@@ -64,8 +65,9 @@ CREATE INDEX runs_listed ON runs (status, tag, submitted_at, run_id);
 CREATE INDEX runs_listed_tenant ON runs (tenant, status, tag, submitted_at, run_id);
 CREATE INDEX runs_listed_flow ON runs (flow, status, tag, submitted_at, run_id);
 CREATE INDEX runs_listed_tenant_flow ON runs (tenant, flow, status, tag, submitted_at, run_id);
-CREATE INDEX runs_listed_yaml ON runs (yaml, flow, status, tag, submitted_at, run_id) WHERE yaml > 0;
-CREATE INDEX runs_listed_tenant_yaml ON runs (tenant, yaml, flow, status, tag, submitted_at, run_id) WHERE yaml > 0;
+CREATE INDEX runs_listed_yaml ON runs (yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL;
+CREATE INDEX runs_listed_tenant_yaml ON runs (tenant, yaml, flow, status, tag, submitted_at, run_id)
+    WHERE yaml IS NOT NULL;
 
 CREATE TABLE spans (span INTEGER PRIMARY KEY, shorter_than REAL NOT NULL);
 
@@ -94,8 +96,7 @@ def open_writer(path: str) -> sqlite3.Connection:
         connection = _connect_if_usable(path)
         if connection is None:
             _discard(path)
-            connection = _connect(path)
-            _create(connection)
+            connection = _create(path)
     except sqlite3.OperationalError as error:
         raise InvalidInputError(f"the run index cannot be kept in '{path}': {error}") from error
     return connection
@@ -111,20 +112,18 @@ def open_reader(path: str) -> sqlite3.Connection:
 def _connect(path: str) -> sqlite3.Connection:
     # Each connection serves one thread at a time, though not always the same one.
     connection = sqlite3.connect(path, timeout=_BUSY_SEC, isolation_level=None, check_same_thread=False)
-    try:
+    with _closed_on_error(connection):
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
 def _connect_if_usable(path: str) -> sqlite3.Connection | None:
     try:
         connection = _connect(path)
-        found = [connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")]
+        with _closed_on_error(connection):
+            found = [connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")]
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:  # damaged, or no database
@@ -135,15 +134,27 @@ def _connect_if_usable(path: str) -> sqlite3.Connection | None:
     return None
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    # First of all the mark that it is ours: whoever dies halfway leaves a file that may be thrown away.
-    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript(f"BEGIN; {_TABLES}")
-    spans = [*((span, 1 << span) for span in range(LONGEST_SPAN)), (LONGEST_SPAN, 1e300)]
-    connection.executemany("INSERT INTO spans VALUES (?, ?)", spans)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
+def _create(path: str) -> sqlite3.Connection:
+    connection = _connect(path)
+    with _closed_on_error(connection):
+        # First of all the mark that it is ours: whoever dies halfway leaves a file that may be thrown away.
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(f"BEGIN; {_TABLES}")
+        spans = [*((span, 1 << span) for span in range(LONGEST_SPAN)), (LONGEST_SPAN, 1e300)]
+        connection.executemany("INSERT INTO spans VALUES (?, ?)", spans)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    return connection
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _discard(path: str) -> None:

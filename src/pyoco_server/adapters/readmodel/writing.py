@@ -29,7 +29,7 @@ class _Columns(NamedTuple):
     flow: int
     status: int
     tag: int
-    yaml: int
+    yaml: int | None
     alive_at: float | None
 
     @property
@@ -127,7 +127,7 @@ class Writer:
             flow=self._number(row.flow),
             status=self._number(row.status),
             tag=self._number(row.tag),
-            yaml=self._number(row.yaml),
+            yaml=self._number(row.yaml) or None,  # most runs have none, and are in no index of workflows
             alive_at=row.alive_at,
         )
 

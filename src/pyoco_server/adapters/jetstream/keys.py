@@ -1,0 +1,106 @@
+"""API keys in a KV bucket: one record a key, under its public id."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from nats.js.errors import NotFoundError
+
+from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError, entry_of
+from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject, subject_token
+from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.app.ports.keys import KeyRecords, StoredKey
+
+_log = logging.getLogger(__name__)
+
+_MOST_TRIES: Final = 100
+_LOOKS: Final = 3
+
+_decoder = msgspec.json.Decoder(StoredKey)
+
+
+class JetStreamKeyStore:
+    """Keys in the bucket for them."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._stream = kv_stream(names.auth_bucket)
+        self._keys = kv_subject(names.auth_bucket, "")
+        self._bucket = Bucket(connection, names.auth_bucket)
+        self._reader = StreamReader(connection, self._stream)
+        self._leader = StreamReader(connection, self._stream, leader=True)
+
+    async def add(self, key: StoredKey) -> bool:
+        """Keep a new key; False if its id is taken, or ever was."""
+        token = subject_token(key.api_key_id, field="api_key_id")
+        try:
+            await self._bucket.put(token, msgspec.json.encode(key), after=0)
+        except ChangedError:
+            return False
+        return True
+
+    async def update(self, api_key_id: str, change: Callable[[StoredKey], StoredKey]) -> StoredKey | None:
+        """Store what ``change`` makes of a key, asking it again whenever somebody else was quicker."""
+        token = subject_token(api_key_id, field="api_key_id")
+        for _ in range(_MOST_TRIES):
+            stored = await self._bucket.look(token, newest=True)
+            found = _key(token, stored.data)
+            if found is None:
+                return None
+            changed = change(found)
+            if changed == found:
+                return found
+            try:
+                await self._bucket.put(token, msgspec.json.encode(changed), after=stored.revision)
+            except ChangedError:
+                continue
+            return changed
+        raise UnavailableError(f"the key '{api_key_id}' changed {_MOST_TRIES} times while it was to be written")
+
+    async def read(self, known: KeyRecords | None = None) -> KeyRecords:
+        """All keys. Whether anything changed is told by the one server that knows; the keys by any that is as far."""
+        version = await self._version()
+        if known is not None and known.version == version:
+            return known
+        newest = await self._leader.last(f"{self._keys}>")
+        for _ in range(_LOOKS):
+            found, reached = await self._read_all()
+            if newest is None or reached >= newest.sequence:
+                return KeyRecords(version, found)
+        raise UnavailableError("the API keys could not be read up to the newest; a replica lags behind")
+
+    async def _read_all(self) -> tuple[list[StoredKey], int]:
+        """The keys, and the newest sequence among them; one that changes meanwhile is read again at the end."""
+        found, reached = dict[str, bytes | None](), 0
+        while True:
+            page = await self._reader.page(f"{self._keys}>", start=reached + 1)
+            for message in page.messages:
+                found[message.subject.removeprefix(self._keys)] = entry_of(message).data
+                reached = message.sequence
+            if not page.messages or page.left == 0:
+                keys = [_key(token, data) for token, data in found.items()]
+                return [key for key in keys if key is not None], reached
+
+    async def _version(self) -> str:
+        """Differs after every change, also if the bucket was made anew or messages were removed from it."""
+        with translated():
+            try:
+                info = await self._connection.js.stream_info(self._stream)
+            except NotFoundError as error:
+                raise UnavailableError(f"there is no bucket {self._stream}") from error
+        return f"{info.created} {info.state.last_seq} {info.state.messages}"
+
+
+def _key(token: str, data: bytes | None) -> StoredKey | None:
+    """A record that cannot be read is none, and lets nobody in; nor does one that says it is another's."""
+    if data is None:
+        return None
+    try:
+        key = _decoder.decode(data)
+    except msgspec.DecodeError:
+        _log.warning("a stored API key cannot be read", extra={"action": "api_key_unreadable", "api_key_id": token})
+        return None
+    return key if key.api_key_id == token else None

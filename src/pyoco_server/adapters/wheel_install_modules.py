@@ -1,0 +1,111 @@
+"""Which modules installed code provides, and how a running interpreter comes to use it."""
+
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+_OURS: Final = "pyoco-server"
+_SUFFIXES: Final = (".py", ".so", ".pyd")
+
+
+def provided_modules(site: Path) -> set[str]:
+    """The modules and packages in a directory, by their full names; of a package, not what is inside it.
+
+    A folder without ``__init__.py`` is shared with others: not it counts, but what is in it.
+    """
+    return set(_provided(site, ""))
+
+
+def _provided(folder: Path, prefix: str) -> Iterator[str]:
+    for path in folder.iterdir():
+        if path.is_dir():
+            if not path.name.isidentifier() or path.name == "__pycache__":
+                continue
+            if (path / "__init__.py").exists():
+                yield f"{prefix}{path.name}"
+            else:
+                yield from _provided(path, f"{prefix}{path.name}.")
+        elif path.suffix in _SUFFIXES and (name := path.name.partition(".")[0]).isidentifier():
+            yield f"{prefix}{name}"
+
+
+def platform_modules() -> frozenset[str]:
+    """What the worker itself runs on, by top-level names: nobody may put other code in its place."""
+    distributions = _requirements_of(_OURS)
+    found = importlib.metadata.packages_distributions()
+    needed = {module for module, names in found.items() if not distributions.isdisjoint(map(canonicalize_name, names))}
+    return frozenset({"pyoco_server", *needed, *sys.stdlib_module_names})
+
+
+def _requirements_of(name: str) -> set[str]:
+    """A distribution and all it requires, as far as that is installed."""
+    known, waiting = set[str](), [name]
+    while waiting:
+        current = canonicalize_name(waiting.pop())
+        if current in known:
+            continue
+        known.add(current)
+        try:
+            required = importlib.metadata.requires(current) or ()
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for text in required:
+            try:
+                requirement = Requirement(text)
+            except InvalidRequirement:
+                continue
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(requirement.name)
+    return known
+
+
+def switch_paths(before: Sequence[Path], after: Sequence[Path]) -> None:
+    """Import from these directories in place of those; modules that would come from elsewhere now are forgotten.
+
+    They stand behind the standard library, which cannot be replaced, and before all that is installed, which can.
+    """
+    gone = {str(path) for path in before if path not in after}
+    new = [path for path in after if path not in before]
+    sys.path[:] = [path for path in sys.path if path not in {str(path) for path in before}]
+    place = next((number for number, path in enumerate(sys.path) if _is_site(path)), len(sys.path))
+    sys.path[place:place] = [str(path) for path in after]
+    for path in gone:
+        sys.path_importer_cache.pop(path, None)
+    replaced = {name for path in new for name in provided_modules(path)}
+    forget_modules([name for name in [*sys.modules] if _is_any_of(name, replaced) or _comes_from(name, gone)])
+
+
+def forget_modules(names: Sequence[str]) -> None:
+    """Let them be imported anew, when somebody asks for them the next time."""
+    for name in names:
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+def _is_site(path: str) -> bool:
+    return Path(path).name in {"site-packages", "dist-packages"}
+
+
+def _is_any_of(name: str, roots: set[str]) -> bool:
+    """Is it one of these modules, or inside one of them?"""
+    parts = name.split(".")
+    return any(".".join(parts[:length]) in roots for length in range(1, len(parts) + 1))
+
+
+def _comes_from(name: str, folders: set[str]) -> bool:
+    module = sys.modules.get(name)
+    places = [getattr(module, "__file__", None), *_search_path(module)]
+    return any(isinstance(place, str) and any(place.startswith(f"{folder}/") for folder in folders) for place in places)
+
+
+def _search_path(module: object) -> list[object]:
+    try:
+        return list(getattr(module, "__path__", ()))
+    except (TypeError, KeyError, AttributeError):  # a shared folder whose parent is gone cannot say
+        return []

@@ -1,0 +1,180 @@
+"""What every feed of snapshots does: whoever reads on from where he was misses nothing."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
+from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed, MemorySnapshots
+from pyoco_server.app.ports import SnapshotChange, SnapshotFeed, Snapshots
+from tests.adapters.conftest import Backend
+
+R = TypeVar("R")
+
+
+class Place(NamedTuple):
+    snapshots: Snapshots
+    feed: SnapshotFeed
+
+
+def attempt(backend: Backend, body: Callable[[Snapshots, SnapshotFeed], Awaitable[R]]) -> R:
+    """Try something with a writer and a reader that know nothing of each other."""
+
+    def in_memory() -> Place:
+        snapshots = MemorySnapshots()
+        return Place(snapshots, MemorySnapshotFeed(snapshots))
+
+    def on_jetstream(connection: Connection, names: Names) -> Place:
+        return Place(JetStreamSnapshots(connection, names), JetStreamSnapshotFeed(connection, names))
+
+    async def with_two(open_place: Callable[[], Awaitable[Place]]) -> R:
+        return await body((await open_place()).snapshots, (await open_place()).feed)
+
+    return backend.run(in_memory, on_jetstream, with_two)
+
+
+def at(position: int) -> bytes:
+    return json.dumps({"log_position": position}).encode()
+
+
+async def write(snapshots: Snapshots, run_id: str, position: int) -> int:
+    sequence = await snapshots.write(run_id, at(position), position=position)
+    assert sequence is not None
+    return sequence
+
+
+def test_where_nothing_is_there_is_nothing_to_read(backend: Backend) -> None:
+    async def body(_snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        assert await feed.read(after=0) == ([], 0)
+        assert (await feed.state()).last == 0
+
+    attempt(backend, body)
+
+
+def test_changes_come_in_their_order_with_what_was_written(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        first = await write(snapshots, "a", 1)
+        second = await write(snapshots, "b", 1)
+        expected = [SnapshotChange("a", at(1), first), SnapshotChange("b", at(1), second)]
+        assert await feed.read(after=0) == (expected, second)
+        assert await feed.read(after=first) == (expected[1:], second)
+        assert await feed.read(after=second) == ([], second)
+        third = await write(snapshots, "a", 2)
+        assert await feed.read(after=second) == ([SnapshotChange("a", at(2), third)], third)
+
+    attempt(backend, body)
+
+
+def test_of_a_run_the_newest_change_is_never_missing(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        last = 0
+        for position in range(1, 6):
+            await write(snapshots, "a", position)
+            last = await write(snapshots, "b", position)
+        changes, position = await feed.read(after=0)
+        assert {change.run_id: change.body for change in changes} == {"a": at(5), "b": at(5)}
+        assert position == last == changes[-1].sequence
+        assert [change.sequence for change in changes] == sorted(change.sequence for change in changes)
+
+    attempt(backend, body)
+
+
+def test_a_snapshot_that_was_removed_is_a_change_too(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        written = await write(snapshots, "a", 1)
+        await snapshots.delete("a")
+        [change], position = await feed.read(after=written)
+        assert (change.run_id, change.body) == ("a", None)
+        assert position == change.sequence > written
+        again = await write(snapshots, "a", 1)
+        assert await feed.read(after=position) == ([SnapshotChange("a", at(1), again)], again)
+
+    attempt(backend, body)
+
+
+def test_many_changes_are_read_in_parts(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        for number in range(25):
+            await write(snapshots, f"r{number}", 1)
+        seen: list[str] = []
+        position = 0
+        for size in (10, 10, 5, 0):
+            changes, position = await feed.read(after=position, limit=10)
+            assert len(changes) == size
+            seen += [change.run_id for change in changes]
+        assert seen == [f"r{number}" for number in range(25)]
+
+    attempt(backend, body)
+
+
+def test_large_snapshots_do_not_make_a_part_shorter(backend: Backend) -> None:
+    """Fewer than asked for means that there is no more, however large they are."""
+
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        large = json.dumps({"log_position": 1, "filler": "x" * 900_000}).encode()
+        for number in range(12):
+            await snapshots.write(f"r{number}", large, position=1)
+        changes, _ = await feed.read(after=0, limit=12)
+        assert [change.run_id for change in changes] == [f"r{number}" for number in range(12)]
+        assert all(change.body == large for change in changes)
+
+    attempt(backend, body)
+
+
+def test_a_position_that_was_never_reached_means_the_beginning(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        assert await feed.read(after=1000) == ([], 0)
+        first = await write(snapshots, "a", 1)
+        assert await feed.read(after=1000) == ([SnapshotChange("a", at(1), first)], first)
+
+    attempt(backend, body)
+
+
+def test_the_state_tells_how_far_there_is_to_read(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        before = await feed.state()
+        first = await write(snapshots, "a", 1)
+        last = await write(snapshots, "b", 1)
+        assert await feed.state() == (before.origin, first, last)
+        again = await write(snapshots, "a", 2)
+        assert await feed.state() == (before.origin, last, again)
+
+    attempt(backend, body)
+
+
+def test_whoever_waits_is_told_of_a_change(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        _, position = await feed.read(after=0)
+        for change in ("written", "removed"):
+            waiting = asyncio.create_task(feed.wait(60))
+            await asyncio.sleep(0)
+            await (write(snapshots, "a", 1) if change == "written" else snapshots.delete("a"))
+            await asyncio.wait_for(waiting, 5)
+            [told], position = await feed.read(after=position)
+            assert (told.run_id, told.body) == ("a", at(1) if change == "written" else None)
+
+    attempt(backend, body)
+
+
+def test_a_change_between_reading_and_waiting_is_not_lost(backend: Backend) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        await feed.read(after=0)
+        await write(snapshots, "a", 1)
+        await asyncio.wait_for(feed.wait(60), 5)
+
+    attempt(backend, body)
+
+
+def test_waiting_ends_when_the_time_is_up(backend: Backend) -> None:
+    async def body(_snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        await feed.read(after=0)
+        began = time.monotonic()
+        await feed.wait(0.05)
+        assert 0.04 < time.monotonic() - began < 2
+
+    attempt(backend, body)
