@@ -1,8 +1,57 @@
-"""Durable workflows for Python."""
+"""Durable workflows: a pure event-sourced core, an engine that runs flows on it, and a platform around both.
 
-from pyoco_server.app.context import TaskContext
-from pyoco_server.engine import Engine, RunResult
-from pyoco_server.flows.authoring import options, wait
-from pyoco_server.flows.model import Backoff, Isolation
+What is listed here is loaded when it is first used: a child process that runs one task, or a program that only submits
+runs, does not pay for the rest.
+"""
 
-__all__ = ["Backoff", "Engine", "Isolation", "RunResult", "TaskContext", "options", "wait"]
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyoco_server.app.context import TaskContext
+    from pyoco_server.client import ApiError, AsyncClient, Client, GatewayUnreachableError, WaitTimeoutError
+    from pyoco_server.engine import Engine, RunResult
+    from pyoco_server.flows.authoring import options, wait
+    from pyoco_server.flows.model import Backoff, Isolation
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "Backoff",
+    "Client",
+    "Engine",
+    "GatewayUnreachableError",
+    "Isolation",
+    "RunResult",
+    "TaskContext",
+    "WaitTimeoutError",
+    "options",
+    "wait",
+]
+
+_HOMES: Final = {
+    "ApiError": "pyoco_server.client",
+    "AsyncClient": "pyoco_server.client",
+    "Backoff": "pyoco_server.flows.model",
+    "Client": "pyoco_server.client",
+    "Engine": "pyoco_server.engine",
+    "GatewayUnreachableError": "pyoco_server.client",
+    "Isolation": "pyoco_server.flows.model",
+    "RunResult": "pyoco_server.engine",
+    "TaskContext": "pyoco_server.app.context",
+    "WaitTimeoutError": "pyoco_server.client",
+    "options": "pyoco_server.flows.authoring",
+    "wait": "pyoco_server.flows.authoring",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 whatever the name stands for
+    """Load what was asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pyoco_server' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What there is, loaded or not."""
+    return sorted([*globals(), *__all__])

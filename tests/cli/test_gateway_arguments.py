@@ -102,6 +102,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.spec("004 REQ-0021", "004 ERR-PYOCO-0018")
 @pytest.mark.parametrize(("args", "said"), MISSING + WRONG)
 def test_a_mistake_is_told_with_its_cause_and_an_example(
     call: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str

@@ -15,8 +15,9 @@ from rich.console import Console
 from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.cli.dev_submit import submit_and_watch
+from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.parsing import DONE, INTERRUPTED
-from pyoco_server.cli.service import GatewayServer, begin_logging, gateway_url
+from pyoco_server.cli.service import GatewayServer, gateway_url
 from pyoco_server.cli.stopping import first_of, stop_requests
 from pyoco_server.cli.up_command import with_nats
 from pyoco_server.cli.usage import UsageError

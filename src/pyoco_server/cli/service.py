@@ -1,8 +1,7 @@
-"""What commands that run for long have in common: logging, and the gateway as a server."""
+"""The gateway as a server."""
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
@@ -10,27 +9,7 @@ import uvicorn
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.gateway.app import create_app
 from pyoco_server.gateway.services import Services
-from pyoco_server.logs import configure_logging, log_error
-from pyoco_server.settings import Loaded, Settings
-
-_log = logging.getLogger(__name__)
-
-
-def begin_logging(loaded: Loaded, service: str) -> None:
-    """Log as the settings say, and tell what is doubtful about them."""
-    logs = loaded.settings.logs
-    configure_logging(
-        service=service,
-        level=logs.level,
-        format=logs.format,
-        utc=logs.utc,
-        include_traceback=logs.include_traceback,
-    )
-    for warning in loaded.warnings:
-        if warning.err_id is not None:
-            log_error(_log, warning.err_id, action="settings_doubtful", level=logging.WARNING, reason=warning.text)
-        else:
-            _log.warning("%s", warning.text, extra={"action": "settings_doubtful"})
+from pyoco_server.settings import Settings
 
 
 def gateway_url(settings: Settings) -> str:

@@ -10,8 +10,9 @@ from typing import Final
 
 from pyoco_server.adapters.nats_server import NatsServer, nats_bootstrap_command
 from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.parsing import DONE
-from pyoco_server.cli.service import GatewayServer, begin_logging
+from pyoco_server.cli.service import GatewayServer
 from pyoco_server.cli.stopping import first_of, stop_requests
 from pyoco_server.logs import HTTP_SERVICE
 from pyoco_server.settings import Settings, load_settings

@@ -14,13 +14,15 @@ from typing import Final
 import msgspec
 
 from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.parsing import DONE, FAILED, Parser, run_command_line
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.flows.model import Isolation
-from pyoco_server.logs import WORKER_SERVICE, configure_logging
-from pyoco_server.settings import Loaded, Settings, SettingsError, load_settings
+from pyoco_server.logs import WORKER_SERVICE
+from pyoco_server.settings import Settings, SettingsError, load_settings
 from pyoco_server.worker.flow_source import FlowSource, Resolver, ResolverError, discover, load_resolver, no_flows
 from pyoco_server.worker.options import WorkerOptions
+from pyoco_server.worker.wheel_sync_flows import FreshResolver
 from pyoco_server.worker.worker import Worker
 
 _DESCRIPTION = """\
@@ -80,12 +82,14 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         loaded = load_settings({**os.environ, **_as_variables(arguments)})
-        _begin_logging(loaded)
+        begin_logging(loaded, WORKER_SERVICE)
         options = _options(arguments, loaded.settings)
-        flows = FlowSource(_resolver(arguments))
+        fresh = FreshResolver(lambda: _resolver(arguments), _modules(arguments))
+        if not loaded.settings.wheels.sync_enabled:
+            fresh.make()  # nothing will come: what is not there now is a mistake
     except (SettingsError, ResolverError) as error:
         raise UsageError(str(error), example=_EXAMPLE) from error
-    return asyncio.run(_work(loaded.settings, options, flows, run_once=arguments.run_once))
+    return asyncio.run(_work(loaded.settings, options, fresh, run_once=arguments.run_once))
 
 
 def _as_variables(arguments: argparse.Namespace) -> Mapping[str, str]:
@@ -93,19 +97,6 @@ def _as_variables(arguments: argparse.Namespace) -> Mapping[str, str]:
     if arguments.wheel_sync is not None:
         given["PYOCO_WHEEL_SYNC_ENABLED"] = "1" if arguments.wheel_sync else "0"
     return {variable: text for variable, text in given.items() if text is not None}
-
-
-def _begin_logging(loaded: Loaded) -> None:
-    logs = loaded.settings.logs
-    configure_logging(
-        service=WORKER_SERVICE,
-        level=logs.level,
-        format=logs.format,
-        utc=logs.utc,
-        include_traceback=logs.include_traceback,
-    )
-    for warning in loaded.warnings:
-        _log.warning("%s", warning.text, extra={"action": "settings_doubtful"})
 
 
 def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions:
@@ -124,21 +115,27 @@ def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions
     return msgspec.structs.replace(options, isolation=isolation, poll_timeout_sec=arguments.poll_timeout)
 
 
+def _modules(arguments: argparse.Namespace) -> list[str]:
+    """Where flows are, or what finds them."""
+    if arguments.flow_resolver and arguments.flows:
+        raise UsageError("--flow-resolver and --flows exclude each other: give one of them", example=_EXAMPLE)
+    given: list[str] = arguments.flows
+    return [arguments.flow_resolver.rpartition(":")[0]] if arguments.flow_resolver else given
+
+
 def _resolver(arguments: argparse.Namespace) -> Resolver:
     folder = str(Path.cwd())
     if folder not in sys.path:  # as for a script: modules in the current directory can be imported
         sys.path.insert(0, folder)
-    if arguments.flow_resolver and arguments.flows:
-        raise UsageError("--flow-resolver and --flows exclude each other: give one of them", example=_EXAMPLE)
     if arguments.flow_resolver:
         return load_resolver(arguments.flow_resolver)
     return discover(arguments.flows) if arguments.flows else no_flows
 
 
-async def _work(settings: Settings, options: WorkerOptions, flows: FlowSource, *, run_once: bool) -> int:
+async def _work(settings: Settings, options: WorkerOptions, flows: FreshResolver, *, run_once: bool) -> int:
     async with (
         open_platform(settings, name=f"pyoco-worker {options.worker_id}") as platform,
-        open_worker(platform, settings, options, flows) as worker,
+        open_worker(platform, settings, options, FlowSource(flows), on_new_code=flows.renew) as worker,
     ):
         _stop_on_signals(worker)
         if run_once:

@@ -1,6 +1,7 @@
 """How a client is set up, whichever of the two it is."""
 
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -23,10 +24,11 @@ POLL_SEC: Final = 1.0
 def server_url(text: str) -> str:
     """The address of a gateway; InvalidInputError if it cannot be one."""
     try:
-        url = httpx.URL(text.strip())
-    except httpx.InvalidURL as error:
+        url = httpx.URL(text)
+        parts = urlsplit(text)  # which is strict about brackets
+    except (httpx.InvalidURL, ValueError) as error:
         raise InvalidInputError(f"server: {text!r:.200} is not a URL: {error}") from error
-    if url.scheme not in {"http", "https"} or not url.host:
+    if url.scheme not in {"http", "https"} or not parts.hostname or any(letter.isspace() for letter in text):
         raise InvalidInputError(f"server: {text!r:.200} is not a URL such as {DEFAULT_SERVER}")
     if url.query or url.fragment:
         raise InvalidInputError(f"server: {text!r:.200} has a query or a fragment; only the address is wanted")

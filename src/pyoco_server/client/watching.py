@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from pyoco_server.app.statuses import TERMINAL_RUN
+from pyoco_server.client.call import refusal
 from pyoco_server.client.calls import snapshot as snapshot_call
 from pyoco_server.client.calls import watch_stream
 from pyoco_server.client.errors import WaitTimeoutError
@@ -228,9 +229,7 @@ class _Watcher:
         if spent if self._reached else self._failures > self._manner.retries:
             if isinstance(reply, httpx.RequestError):
                 raise unreachable(reply, self._manner) from reply
-            received(
-                snapshot_call(self._asked.run_id), (yield Exchange(snapshot_call(self._asked.run_id))), self._manner
-            )
+            raise refusal(reply)
         yield Pause(self._at_most(backoff(self._failures, reply)))
 
     def _at_most(self, seconds: float) -> float:
