@@ -280,3 +280,26 @@ def test_a_worker_runs_functions_where_it_was_told_to() -> None:
         assert where[Isolation.PROCESS] not in {None, os.getpid()}
 
     attempt(body)
+
+
+def test_a_flow_yaml_goes_by_the_name_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text("version: 1\nflow:\n  graph: a\ntasks:\n  a:\n    callable: os.path:basename\n", encoding="utf-8")
+    found = discover([str(file)])("nightly")
+    assert isinstance(found, FlowModel)
+    assert found.name == "nightly"
+
+
+def test_a_flow_yaml_that_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("version: 1\nflow:\n  grph: a\n", encoding="utf-8")
+    with pytest.raises(ResolverError, match=r"wrong\.yaml: .*line 3"):
+        discover([str(file)])
+
+
+def test_a_flow_there_is_not_is_told_with_those_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text("version: 1\nflow:\n  graph: a\ntasks:\n  a:\n    callable: os.path:basename\n", encoding="utf-8")
+    source = FlowSource(discover([str(file)]))
+    with pytest.raises(FlowNotFoundError, match="no flow is called 'daily' here: there are nightly"):
+        asyncio.run(source.named("daily"))

@@ -103,6 +103,7 @@ def test_two_processes_with_one_name_do_not_take_each_other_for_themselves() -> 
 # --- Cancel ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("004 REQ-0024")
 @pytest.mark.parametrize("through", ["subscription", "heartbeat"])
 def test_a_cancel_reaches_whoever_drives_the_run(through: str) -> None:
     async def body(world: World) -> None:
@@ -132,6 +133,7 @@ def test_a_cancel_reaches_whoever_drives_the_run(through: str) -> None:
     attempt(body)
 
 
+@pytest.mark.spec("004 REQ-0024", "004 ERR-PYOCO-0021")
 def test_a_task_that_ignores_the_cancel_has_its_grace_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         began, end = threading.Event(), threading.Event()
@@ -277,6 +279,7 @@ def test_a_job_whose_flow_is_still_being_looked_up_is_handed_back_too() -> None:
     attempt(body)
 
 
+@pytest.mark.spec("004 REQ-0010")
 def test_signs_of_life_say_that_the_run_and_its_job_are_taken_care_of() -> None:
     async def body(world: World) -> None:
         held = Held()
@@ -298,6 +301,7 @@ def test_signs_of_life_say_that_the_run_and_its_job_are_taken_care_of() -> None:
     attempt(body)
 
 
+@pytest.mark.spec("004 REQ-0010", "004 REQ-0024", "004 ERR-PYOCO-0009", "004 ERR-PYOCO-0003")
 def test_signs_of_life_nobody_hears_are_told_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         held = Held()

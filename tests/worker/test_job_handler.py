@@ -23,6 +23,7 @@ def failing_flow(calls: Calls) -> Flow:
     return Flow("failing") >> calls.task("bad", fail)
 
 
+@pytest.mark.spec("004 REQ-0008", "004 REQ-0009")
 def test_a_run_that_completes_is_acked_after_its_snapshot() -> None:
     async def body(world: World) -> None:
         hand = world.hand({"fan": fan_flow(Calls())})
@@ -55,6 +56,7 @@ def test_a_new_run_costs_no_read_of_its_log() -> None:
 # --- Not a job -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("004 REQ-0012", "004 ERR-PYOCO-0012")
 def test_what_is_no_job_is_terminated_and_buried(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         await world.publish(b"{not json")
@@ -149,6 +151,7 @@ def test_a_broken_job_waits_while_the_log_is_away() -> None:
 # --- Flows that cannot be had ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("004 REQ-0008", "004 REQ-0012", "004 ERR-PYOCO-0006")
 def test_a_flow_nobody_has_fails_the_run(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         run_id = await world.submit("unheard_of", tags=("a", "b"))
@@ -176,6 +179,7 @@ def test_a_flow_nobody_has_fails_the_run(caplog: pytest.LogCaptureFixture) -> No
     assert "ERR-PYOCO-0006" in [record.__dict__.get("err_id") for record in caplog.records]
 
 
+@pytest.mark.spec("004 REQ-0008", "004 ERR-PYOCO-0007")
 @pytest.mark.parametrize(
     "error",
     [ValueError("broken module"), ValueError("half a pair: \ud800"), SystemExit(3)],
@@ -223,6 +227,7 @@ def test_a_flow_yaml_whose_code_is_not_here_is_not_found() -> None:
 # --- Runs that fail --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("004 REQ-0008", "004 REQ-0012", "004 ERR-PYOCO-0007")
 @pytest.mark.parametrize("publish", [True, False])
 def test_a_run_that_fails_is_acked_and_buried_unless_switched_off(publish: bool) -> None:
     async def body(world: World) -> None:
@@ -240,6 +245,7 @@ def test_a_run_that_fails_is_acked_and_buried_unless_switched_off(publish: bool)
     attempt(body)
 
 
+@pytest.mark.spec("004 REQ-0012", "004 ERR-PYOCO-0011")
 def test_a_dead_letter_that_cannot_be_written_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         hand = world.hand({"failing": failing_flow(Calls())})
@@ -256,6 +262,7 @@ def test_a_dead_letter_that_cannot_be_written_stops_nothing(caplog: pytest.LogCa
 # --- NATS is away ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("004 REQ-0008", "004 REQ-0012", "004 ERR-PYOCO-0003")
 @pytest.mark.parametrize("fault", [Fault.NOT_DONE, Fault.UNANSWERED])
 @pytest.mark.parametrize("call", ["log.subscribe", "log.append", "snapshots.write"])
 def test_trouble_with_nats_gives_the_job_back_for_later(call: str, fault: Fault) -> None:
@@ -280,6 +287,7 @@ def test_trouble_with_nats_gives_the_job_back_for_later(call: str, fault: Fault)
     attempt(body)
 
 
+@pytest.mark.spec("004 REQ-0009", "004 ERR-PYOCO-0008")
 def test_a_terminal_snapshot_that_cannot_be_written_has_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         hand = world.hand({"fan": fan_flow(Calls())})

@@ -49,6 +49,7 @@ def test_details_of_records_go_first() -> None:
     }
 
 
+@pytest.mark.spec("004 REQ-0011")
 def test_then_records_go_altogether_and_tasks_stay() -> None:
     whole = snapshot(records=200, output="x")
     body = fitted(whole, 8_192)
@@ -58,6 +59,7 @@ def test_then_records_go_altogether_and_tasks_stay() -> None:
     assert small["tasks"] == whole["tasks"]
 
 
+@pytest.mark.spec("004 REQ-0011", "004 ERR-PYOCO-0010")
 @pytest.mark.parametrize(
     "large",
     [

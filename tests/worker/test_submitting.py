@@ -77,6 +77,7 @@ def test_two_equal_submissions_are_two_runs() -> None:
     attempt(body)
 
 
+@pytest.mark.spec("004 REQ-0003", "004 ERR-PYOCO-0003")
 @pytest.mark.parametrize("fault", FAILING)
 @pytest.mark.parametrize("call", ["log.append", "snapshots.write", "queue.publish"])
 def test_what_is_not_all_there_is_refused_and_taken_back(call: str, fault: Fault) -> None:
@@ -132,6 +133,7 @@ def test_a_job_that_slipped_through_leaves_no_snapshot_behind() -> None:
     attempt(body)
 
 
+@pytest.mark.spec("004 REQ-0003", "004 ERR-PYOCO-0004")
 @pytest.mark.parametrize("call", ["log.read", "log.append", "snapshots.delete"])
 def test_what_cannot_be_taken_back_is_told(call: str, caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:

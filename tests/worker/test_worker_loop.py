@@ -131,6 +131,7 @@ def test_a_queue_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -
 # --- Signs of life ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("004 REQ-0010")
 def test_a_long_run_is_kept_from_being_given_to_somebody_else() -> None:
     async def body(world: World) -> None:
         held = Held()
@@ -149,6 +150,7 @@ def test_a_long_run_is_kept_from_being_given_to_somebody_else() -> None:
     attempt(body, virtual=False, ack_wait_sec=0.2)
 
 
+@pytest.mark.spec("004 REQ-0024")
 def test_a_cancel_is_seen_by_the_heartbeat_alone() -> None:
     async def body(world: World) -> None:
         held = Held()

@@ -50,7 +50,8 @@ class FlowSource:
         try:
             found = await asyncio.to_thread(self._resolver, flow_name)  # user code: it may import, or even wait
         except KeyError as error:
-            raise FlowNotFoundError(f"no flow is called '{flow_name}' here ({error})") from error
+            told = error.args[0] if error.args and error.args[0] != flow_name else "unknown to the resolver"
+            raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {told}") from error
         if isinstance(found, FlowModel):
             return found, bind(found)
         if not isinstance(found, Flow):
@@ -84,22 +85,43 @@ def load_resolver(spec: str) -> Resolver:
     return resolver
 
 
-def discover(modules: Sequence[str]) -> Resolver:
-    """A resolver over all flows found in these modules, packages or files, by their names."""
-    flows: dict[str, Flow] = {}
+def discover(places: Sequence[str]) -> Resolver:
+    """A resolver over all flows found in these modules, packages, Python files or flow.yaml files, by their names.
+
+    A flow.yaml has no name of its own: it goes by its file's.
+    """
+    flows: dict[str, Flow | FlowModel] = {}
     origins: dict[str, str] = {}
-    for where in modules:
-        for module in _with_submodules(_load(where)):
-            for found in vars(module).values():
-                if not isinstance(found, Flow):
-                    continue
-                if found.name in flows and flows[found.name] is not found:
-                    raise ResolverError(
-                        f"two flows are called '{found.name}': in {origins[found.name]} and in {module.__name__}"
-                    )
-                flows[found.name] = found
-                origins.setdefault(found.name, module.__name__)
-    return flows.__getitem__
+    for where in places:
+        for origin, found in _flows_in(where):
+            if found.name in flows and flows[found.name] is not found:
+                raise ResolverError(f"two flows are called '{found.name}': in {origins[found.name]} and in {origin}")
+            flows[found.name] = found
+            origins.setdefault(found.name, origin)
+
+    def resolve(flow_name: str) -> Flow | FlowModel:
+        if flow_name not in flows:
+            raise KeyError(f"there are {', '.join(sorted(flows)) or 'none'}")
+        return flows[flow_name]
+
+    return resolve
+
+
+def _flows_in(where: str) -> Iterator[tuple[str, Flow | FlowModel]]:
+    if where.endswith((".yaml", ".yml")):
+        yield where, _yaml_flow(Path(where))
+        return
+    for module in _with_submodules(_load(where)):
+        yield from ((module.__name__, found) for found in vars(module).values() if isinstance(found, Flow))
+
+
+def _yaml_flow(path: Path) -> FlowModel:
+    try:
+        return read_flow_yaml(path.read_bytes(), name=path.stem)
+    except OSError as error:
+        raise ResolverError(f"'{path}' cannot be read: {error.strerror or error}") from error
+    except FlowError as error:
+        raise ResolverError(f"{path}: {error}") from error
 
 
 def _load(where: str) -> ModuleType:

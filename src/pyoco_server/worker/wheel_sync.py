@@ -49,7 +49,7 @@ class _Trouble(msgspec.Struct):
 class WheelSync:
     """The hook; one object serves all slots of one worker."""
 
-    def __init__(  # noqa: PLR0913 what it works with
+    def __init__(
         self,
         *,
         registry: WheelRegistry,

@@ -150,10 +150,14 @@ class Worker:
         """Let the hook do its work; False if the worker is told to stop meanwhile, which cuts it short."""
         if self._before_pull is None:
             return True
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
         stopping = _named("stopping before a pull", self._stopping.wait())
+
+        def cut_short(_: object) -> None:
+            limit.reschedule(loop.time())
+
         try:
-            async with asyncio.timeout(None) as limit:
-                cut_short = _cutting_short(limit)
+            async with limit:  # in the slot's own task: the hook may want to know whose turn it is
                 stopping.add_done_callback(cut_short)
                 await self._before_pull()
         except TimeoutError:
@@ -234,12 +238,6 @@ class Worker:
 
 def _named(name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(work, name=f"worker: {name}")
-
-
-def _cutting_short(limit: asyncio.Timeout) -> Callable[[object], None]:
-    """A hook in the slot's own task, and not in one of its own: it may want to know whose turn it is."""
-    loop = asyncio.get_running_loop()
-    return lambda _: limit.reschedule(loop.time())
 
 
 async def _until_one_dies(tasks: Sequence[asyncio.Task[Any]], stopping: asyncio.Task[Any]) -> None:
