@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
+# Most tests wait for servers and processes: a few more at a time than there are cores.
+TESTS := $(BIN)/python -m pytest -n 3 --dist loadfile
 EXAMPLES := $(filter-out examples/test_% examples/conftest.py,$(wildcard examples/*.py))
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check unit flows platform properties format bench docs mutants clean
+.PHONY: help setup demo test check unit flows platform gateway kill dashboard properties format bench docs mutants clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
@@ -18,6 +20,9 @@ help:
 	@echo "make unit        the quick tests, with coverage"
 	@echo "make flows       the engine, flow.yaml and isolation, with real threads and processes"
 	@echo "make platform    NATS, settings, logs and workers, with real servers and processes"
+	@echo "make gateway     HTTP, keys, wheels, the client and the command lines"
+	@echo "make kill        workers and servers killed, stopped and cut off under load"
+	@echo "make dashboard   the dashboard in a real browser"
 	@echo "make properties  the long ones: random and exhaustive exploration"
 	@echo "make bench       benchmarks"
 	@echo "make mutants     mutation testing of the core"
@@ -35,7 +40,7 @@ setup: $(READY)
 demo: $(READY)
 	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report
 
-test: check unit flows platform properties
+test: check unit flows platform gateway kill dashboard properties
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -53,13 +58,22 @@ unit: $(READY)
 	$(BIN)/coverage report --include='src/pyoco_server/core/*' --fail-under=100
 
 flows: $(READY)
-	$(BIN)/python -m pytest tests/flows tests/isolation tests/engine $(wildcard tests/cli tests/testing_kit examples)
+	$(TESTS) tests/flows tests/isolation tests/engine tests/testing_kit examples
 
 platform: $(READY)
-	$(BIN)/python -m pytest tests/foundation tests/nats_server tests/adapters tests/worker
+	$(TESTS) tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping
+
+gateway: $(READY)
+	$(TESTS) tests/gateway tests/auth tests/wheels tests/client tests/cli
+
+kill: $(READY)
+	$(BIN)/python -m pytest tests/kill
+
+dashboard: $(READY)
+	$(BIN)/python -m pytest tests/dashboard
 
 properties: $(READY)
-	$(BIN)/python -m pytest tests/properties
+	$(TESTS) tests/properties
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -68,6 +82,8 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.engine
+	$(BIN)/python -m bench.worker
+	$(BIN)/python -m bench.run_index
 
 docs: $(READY)
 	$(BIN)/python -m tools.state_diagrams

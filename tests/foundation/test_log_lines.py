@@ -36,6 +36,7 @@ def logged(extra: dict[str, object], message: str = "m") -> Line:
     return line
 
 
+@pytest.mark.spec("004 REQ-0013")
 def test_where_and_when_and_who() -> None:
     stream = io.StringIO()
     with logger_into(stream) as logger:
@@ -66,6 +67,7 @@ def test_local_time_says_so() -> None:
     assert moment.utcoffset() == moment.astimezone().utcoffset()
 
 
+@pytest.mark.spec("004 REQ-0013")
 def test_an_exception_with_its_class_text_place_and_traceback() -> None:
     stream = io.StringIO()
     with logger_into(stream) as logger:

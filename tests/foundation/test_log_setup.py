@@ -53,6 +53,7 @@ def test_warnings_are_logged() -> None:
     assert "UserWarning: old way" in line["message"]
 
 
+@pytest.mark.spec("004 REQ-0013", "004 ERR-PYOCO-0013")
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -76,6 +77,7 @@ class Broken:
 """
 
 
+@pytest.mark.spec("004 REQ-0013", "004 ERR-PYOCO-0013")
 def test_a_stream_that_fails_is_told_once_and_lines_go_to_stderr() -> None:
     program = CONFIGURE + BROKEN + (
         "configure_logging(service='s', stream=Broken())\n"

@@ -170,10 +170,23 @@ class Fleet:
         self.workers.append(worker)
         return worker
 
-    def end_workers(self) -> None:
-        """None is left."""
+    async def end_workers(self) -> None:
+        """Kill them all; what they started ends by itself."""
         for worker in self.workers:
             worker.kill()
+        await eventually(self._is_alone, lambda: f"no process is left, but there are {self._left()}", within=10)
+
+    async def _is_alone(self) -> bool:
+        return not self._left()
+
+    def _left(self) -> list[int]:
+        """The processes that know where traces go: workers, and those they started."""
+        mark, found = f"{TRACES}={self.traces}".encode(), list[int]()
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if process.name.isdigit() and mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+        return found
 
     # --- Runs --------------------------------------------------------------------------------------------------------
 
@@ -196,11 +209,15 @@ class Fleet:
                     await self.submitter.submit(submission, ME, run_id=run_id)
                 except UnavailableError:
                     self.refused.append(run_id)
+                    await eventually(self._is_connected, "the connection is back")
                 else:
                     accepted.append(run_id)
 
         await asyncio.gather(*map(one, flow_names))
         return accepted
+
+    async def _is_connected(self) -> bool:
+        return self.platform.connection.is_connected
 
     async def snapshot(self, run_id: str) -> Snapshot:
         """How a run stands."""
@@ -283,4 +300,4 @@ async def fleet(home: Path, **variables: str) -> AsyncIterator[Fleet]:
             try:
                 yield made
             finally:
-                made.end_workers()
+                await made.end_workers()

@@ -16,11 +16,16 @@ TRACES = "KILL_TEST_TRACES"
 """The variable that says in which directory the lines go."""
 
 
+FUSE_SEC = 1.5
+"""How long those that kill their worker take to do it: time in which others that were begun with them can end."""
+
+
 def begin(ctx: Any, node: str) -> int:
     """Leave a line about a call that begins now, and return how many calls of the node there have been with it."""
+    began_at = time.time()  # first of all: a process can be stopped at any line
     file = Path(os.environ[TRACES]) / ctx.params["run"]
     with file.open("ab", buffering=0) as lines:
-        lines.write(f"{node} {os.getpid()} {time.time()}\n".encode())
+        lines.write(f"{node} {os.getpid()} {began_at}\n".encode())
     return sum(line.startswith(f"{node} ") for line in file.read_text().splitlines())
 
 
@@ -118,7 +123,15 @@ def boom(ctx: Any) -> None:
 @task  # type: ignore[untyped-decorator]
 def answer(ctx: Any) -> Any:
     begin(ctx, "answer")
+    work_a_little()
     return ctx.results["approval"]
+
+
+@task  # type: ignore[untyped-decorator]
+def linger(ctx: Any) -> int:
+    begin(ctx, "linger")
+    time.sleep(random.uniform(0.5, 1.5))
+    return 1
 
 
 @task  # type: ignore[untyped-decorator]
@@ -152,16 +165,21 @@ def quick(ctx: Any) -> int:
 
 
 @task  # type: ignore[untyped-decorator]
+def early() -> int:
+    return os.getpid()
+
+
+@task  # type: ignore[untyped-decorator]
 def leave(ctx: Any) -> None:
     begin(ctx, "leave")
-    time.sleep(0.3)
+    time.sleep(FUSE_SEC)
     os._exit(1)
 
 
 @task  # type: ignore[untyped-decorator]
 def segfault(ctx: Any) -> None:
     begin(ctx, "segfault")
-    time.sleep(0.3)
+    time.sleep(FUSE_SEC)
     ctypes.string_at(0)
 
 
@@ -178,6 +196,7 @@ ask = Flow("ask") >> first >> wait("approval", prompt={"question": "go on?"}) >>
 processed = Flow("processed") >> first >> options(apart, isolation="process")
 rested = Flow("rested") >> rest
 stored = Flow("stored") >> large >> measure
+lingering = Flow("lingering") >> first >> linger >> second
 failing = Flow("failing") >> first >> boom
 slow_flow = Flow("slow") >> slow
 deaf_flow = Flow("deaf") >> deaf

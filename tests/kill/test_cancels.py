@@ -23,7 +23,7 @@ async def _cancel_races(home: Path) -> None:
     answers: dict[str, str] = {}
     async with fleet(home) as all_there:
         await all_there.start_worker().ready()
-        places = asyncio.Semaphore(24)
+        places = asyncio.Semaphore(10)
 
         async def one(flow_name: str, delay_sec: float) -> str:
             async with places:
@@ -33,7 +33,7 @@ async def _cancel_races(home: Path) -> None:
                 return run_id
 
         many = scaled(200, 600)
-        runs = await asyncio.gather(*(one(luck.choice(FLOWS), luck.uniform(0.0, 0.2)) for _ in range(many)))
+        runs = await asyncio.gather(*(one(luck.choice(FLOWS), luck.uniform(0.0, 0.4)) for _ in range(many)))
         await all_there.until_all_ended(runs, within=20)
         await check_queue_is_empty(all_there)
         logs = await check_runs(all_there, runs)

@@ -19,7 +19,7 @@ def test_ten_thousand_runs_leave_nothing_behind_in_their_worker(tmp_path: Path) 
 async def _many_runs(home: Path) -> None:
     async with fleet(home) as all_there:
         worker = all_there.start_worker()
-        warm = await all_there.submit_all(["noop"] * scaled(200, 1_000))
+        warm = await all_there.submit_all(["noop"] * scaled(100, 1_000))
         await all_there.until_all_ended(warm)
         await check_queue_is_empty(all_there)
         before, began = await _held(worker), time.perf_counter()

@@ -5,8 +5,9 @@ import signal
 import time
 from pathlib import Path
 
+from pyoco_server.bootstrap import names_of
 from tests.kill.checking import check_queue_is_empty, check_runs
-from tests.kill.fleet import Fleet, WorkerProcess, eventually, fleet, report, timeout
+from tests.kill.fleet import TAG, Fleet, eventually, fleet, report, timeout
 
 
 @timeout
@@ -28,14 +29,13 @@ async def _stop(home: Path, *, stop_timeout_sec: str, signals: int) -> float:
         first = all_there.start_worker("first", PYOCO_WORKER_STOP_TIMEOUT_SEC=stop_timeout_sec)
         runs = await all_there.submit_all(["slow", "deaf", "sleeping"])
         await _until_begun(all_there, runs)
-        second = all_there.start_worker("second")
-        await second.ready()
         asked_at = time.perf_counter()
         for _ in range(signals):
             first.send(signal.SIGTERM)
-            await _until_heard(all_there, first)
+            await _until_heard(all_there)
         assert await first.exit_code() == 0, first.output.read_text()
         took = time.perf_counter() - asked_at
+        all_there.start_worker("second")
         await all_there.until_all_ended(runs, within=10)
         for run_id in runs:
             found = await all_there.snapshot(run_id)
@@ -56,7 +56,12 @@ async def _until_begun(all_there: Fleet, runs: list[str]) -> None:
     await eventually(have_begun, "all tasks have begun")
 
 
-async def _until_heard(all_there: Fleet, worker: WorkerProcess) -> None:
-    """A signal that comes while the last one is being handled would be lost in it."""
-    await asyncio.sleep(0.1)
-    del all_there, worker
+async def _until_heard(all_there: Fleet) -> None:
+    """It asks for no more jobs. A signal that came earlier could be one with the last."""
+    names = names_of(all_there.settings)
+
+    async def has_heard() -> bool:
+        info = await all_there.platform.connection.js.consumer_info(names.work_stream, f"pyoco-{TAG}")
+        return bool(info.num_waiting == 0)
+
+    await eventually(has_heard, "nobody asks for jobs")

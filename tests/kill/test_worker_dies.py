@@ -16,7 +16,7 @@ def test_runs_survive_workers_killed_at_any_moment(tmp_path: Path) -> None:
 
 async def _workers_killed(home: Path) -> None:
     luck = chance()
-    flows = [MIXED[number % len(MIXED)] for number in range(scaled(80, 320))]
+    flows = [MIXED[number % len(MIXED)] for number in range(scaled(48, 320))]
     luck.shuffle(flows)
     async with fleet(home) as all_there:
         runs = await all_there.submit_all(flows)
@@ -25,7 +25,7 @@ async def _workers_killed(home: Path) -> None:
         ended = asyncio.create_task(all_there.until_all_ended(runs, within=scaled(90, 900)))
         kills = 0
         worker = all_there.start_worker()
-        while kills < scaled(8, 60) and not ended.done():
+        while kills < scaled(5, 60) and not ended.done():
             await worker.ready()
             await asyncio.sleep(luck.uniform(0.0, 0.6))
             worker.kill()

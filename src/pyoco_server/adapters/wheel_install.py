@@ -49,9 +49,9 @@ class LocalWheelHouse:
     async def install(self, wheel: Wheel, content: Callable[[], AsyncIterator[bytes]]) -> None:
         """Make a wheel ready, and keep hold of it; quick if it is."""
         home = self._home(wheel)
-        if home in self._held or await asyncio.to_thread(self._hold, home):
-            return
         with _as_install_error(wheel):
+            if await asyncio.to_thread(self._hold, home):
+                return
             await asyncio.to_thread(self._directory.mkdir, parents=True, exist_ok=True)
             making = self._directory / f"{_MAKING}{secrets.token_hex(8)}"
             making.mkdir()
@@ -69,7 +69,10 @@ class LocalWheelHouse:
         """Import from the directories of these, and let go of the others."""
         homes = [self._home(wheel) for wheel in wheels]
         sites = [home / _SITE for home in homes]
-        switch_paths(self._active, sites)
+        try:
+            switch_paths(self._active, sites)
+        except OSError as error:
+            raise WheelInstallError(f"what was installed cannot be used: {error}") from error
         self._active = sites
         for home in [home for home in self._held if home not in homes]:
             os.close(self._held.pop(home))
@@ -128,6 +131,11 @@ class LocalWheelHouse:
 
     def _hold(self, home: Path) -> bool:
         """Lock a directory that is there, so that nobody removes it; False if it is not, or is just being removed."""
+        held = self._held.get(home)
+        if held is not None and _is_still(home, held):
+            return True
+        if held is not None:
+            os.close(self._held.pop(home))
         try:
             lock = _locked(home, fcntl.LOCK_SH)
         except (FileNotFoundError, BlockingIOError):

@@ -71,13 +71,12 @@ def switch_paths(before: Sequence[Path], after: Sequence[Path]) -> None:
     They stand behind the standard library, which cannot be replaced, and before all that is installed, which can.
     """
     gone = {str(path) for path in before if path not in after}
-    new = [path for path in after if path not in before]
+    replaced = {name for path in after if path not in before for name in provided_modules(path)}
     sys.path[:] = [path for path in sys.path if path not in {str(path) for path in before}]
     place = next((number for number, path in enumerate(sys.path) if _is_site(path)), len(sys.path))
     sys.path[place:place] = [str(path) for path in after]
     for path in gone:
         sys.path_importer_cache.pop(path, None)
-    replaced = {name for path in new for name in provided_modules(path)}
     forget_modules([name for name in [*sys.modules] if _is_any_of(name, replaced) or _comes_from(name, gone)])
 
 

@@ -46,20 +46,38 @@ class _Owned(msgspec.Struct):
 _owned = msgspec.json.Decoder(_Owned)
 
 
+class KnownRuns:
+    """Runs that were found to be a tenant's, which they then are for ever: it need not be found out twice."""
+
+    def __init__(self, most: int = 20_000) -> None:
+        self._most = most
+        self._known: dict[tuple[str, str], None] = {}
+
+    def add(self, tenant_id: str, run_id: str) -> None:
+        """Remember one, and forget the oldest if there are too many."""
+        self._known[tenant_id, run_id] = None
+        if len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+
+    def has(self, tenant_id: str, run_id: str) -> bool:
+        """Was it found to be the tenant's?"""
+        return (tenant_id, run_id) in self._known
+
+
 class TenantSnapshots:
     """Snapshots of the tenant's runs."""
 
-    def __init__(self, snapshots: Snapshots, tenant_id: str) -> None:
+    def __init__(self, snapshots: Snapshots, tenant_id: str, known: KnownRuns) -> None:
         self._snapshots = snapshots
         self._tenant_id = tenant_id
-        self._ours: set[str] = set()
+        self._known = known
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         """The newest snapshot."""
         stored = await self._snapshots.read(run_id)
         if stored is None or not self._is_ours(stored.body):
             return None
-        self._ours.add(run_id)
+        self._known.add(self._tenant_id, run_id)
         return stored
 
     async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
@@ -75,10 +93,15 @@ class TenantSnapshots:
 
     async def is_foreign(self, run_id: str) -> bool:
         """Does a snapshot say that the run is somebody else's? One that was not yet written says nothing."""
-        if run_id in self._ours:
+        if self._known.has(self._tenant_id, run_id):
             return False
         stored = await self._snapshots.read(run_id)
-        return stored is not None and not self._is_ours(stored.body)
+        if stored is None:
+            return False
+        if self._is_ours(stored.body):
+            self._known.add(self._tenant_id, run_id)
+            return False
+        return True
 
     def _is_ours(self, body: bytes) -> bool:
         try:
@@ -90,16 +113,20 @@ class TenantSnapshots:
 class TenantLog:
     """Logs of the tenant's runs."""
 
-    def __init__(self, log: EventLog, snapshots: TenantSnapshots, new_id: NewId, tenant_id: str) -> None:
+    def __init__(
+        self, log: EventLog, snapshots: TenantSnapshots, new_id: NewId, tenant_id: str, known: KnownRuns
+    ) -> None:
         self._log = log
         self._snapshots = snapshots
         self._new_id = new_id
         self._tenant_id = tenant_id
-        self._ours: set[str] = set()
+        self._known = known
 
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
         """The events behind ``after``; none, if the run is not the tenant's."""
-        if execution_id in self._ours:
+        if after > 0:
+            if not await self._is_there(execution_id):
+                return [], 0
             return await self._log.read(execution_id, after=after)
         # The log of somebody else's run may be long: it is not read, or the time this takes would tell that it exists.
         # Instead as much is done as for a run there never was.
@@ -107,8 +134,8 @@ class TenantLog:
         events, position = await self._log.read(self._new_id() if is_foreign else execution_id)
         if not events or not self._is_ours(events[0]):
             return [], 0
-        self._ours.add(execution_id)
-        return (events, position) if after == 0 else await self._log.read(execution_id, after=after)
+        self._known.add(self._tenant_id, execution_id)
+        return events, position
 
     async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
         """Add a commit; ForeignIdError if it would begin a log that is not the tenant's."""
@@ -120,10 +147,10 @@ class TenantLog:
         try:
             position = await self._log.append(execution_id, commit, after=0)
         except LogConflictError as error:
-            if not (await self.read(execution_id))[0]:
+            if not await self._is_there(execution_id):
                 raise ForeignIdError(f"the id '{execution_id}' is taken; choose another") from error
             raise
-        self._ours.add(execution_id)
+        self._known.add(self._tenant_id, execution_id)
         return position
 
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
@@ -136,8 +163,11 @@ class TenantLog:
         raise PermissionError("a tenant cannot listen to all runs")
 
     async def _check(self, execution_id: str) -> None:
-        if execution_id not in self._ours and not (await self.read(execution_id))[0]:
+        if not await self._is_there(execution_id):
             raise RunNotFoundError(execution_id)
+
+    async def _is_there(self, execution_id: str) -> bool:
+        return self._known.has(self._tenant_id, execution_id) or bool((await self.read(execution_id))[0])
 
     def _is_ours(self, created: Event) -> bool:
         return RunInput.of(fold([created])).tenant_id == self._tenant_id

@@ -50,11 +50,11 @@ class KeyRing:
             raise ApiKeyRefusedError(objection)
         return found
 
-    async def still_counts(self, key: StoredKey) -> bool:
+    async def still_counts(self, presented: bytes) -> bool:
         """Would somebody who was recognised before be let in now? UnavailableError if unknown."""
         await self._read_since(asyncio.get_running_loop().time() - self._fresh_sec)
-        now = self._keys.get(key.api_key_id)
-        return now is not None and self._objection(now) is None and self._knows(now, key.hmac)
+        found = self._match(presented)
+        return found is not None and self._objection(found) is None
 
     def _match(self, presented: bytes) -> StoredKey | None:
         """The same steps whether there is such a key or not."""

@@ -2,20 +2,26 @@
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.jetstream.keys import JetStreamKeyStore
 from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.command_desk import CommandDesk
 from pyoco_server.app.index_keeper import IndexKeeper
+from pyoco_server.app.key_ring import KeyRing
+from pyoco_server.app.keys import KeyDesk
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import SnapshotChange, position_of
 from pyoco_server.app.sweeping import Sweeper, SweepOptions
-from pyoco_server.bootstrap.platform import names_of, open_platform, run_desk, submitter
+from pyoco_server.bootstrap.platform import names_of, open_platform, run_desk, submitter, wheel_desk
+from pyoco_server.gateway.auth_exposure import check_exposure
+from pyoco_server.gateway.rate_limits import KeyLimits
 from pyoco_server.gateway.services import Services
 from pyoco_server.gateway.watching import WatchHub
 from pyoco_server.settings import Settings
@@ -24,6 +30,7 @@ from pyoco_server.settings import Settings
 @contextlib.asynccontextmanager
 async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
     """Everything a gateway serves with; its index and its sweeps run as long as this is open."""
+    check_exposure(settings)
     async with open_platform(settings, name="pyoco-server") as platform:
         clock, new_id, names = SystemClock(), uuid_maker(), names_of(settings)
         hub = WatchHub(most=settings.http.watch_max_connections, most_per_client=settings.http.watch_max_per_client)
@@ -72,10 +79,29 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
                     submitter=submitter(platform, settings),
                     desk=desk,
                     commands=CommandDesk(desk, platform.graphs),
+                    wheels=wheel_desk(platform, settings),
+                    key_ring=KeyRing(JetStreamKeyStore(platform.connection, names), clock, pepper=_pepper(settings)),
+                    limits=KeyLimits(
+                        per_sec=settings.auth.rate_limit_per_sec,
+                        at_once=settings.auth.max_concurrent_requests_per_key,
+                    ),
                 )
         finally:
             unsubscribe()
             await index.close()
+
+
+@contextlib.asynccontextmanager
+async def open_key_desk(settings: Settings) -> AsyncIterator[KeyDesk]:
+    """Where keys are issued; UnavailableError if NATS does not answer."""
+    async with open_platform(settings, name="pyoco-server keys") as platform:
+        store = JetStreamKeyStore(platform.connection, names_of(settings))
+        yield KeyDesk(store, SystemClock(), secrets.token_bytes, pepper=_pepper(settings))
+
+
+def _pepper(settings: Settings) -> bytes:
+    pepper = settings.auth.pepper
+    return pepper.get_secret_value().encode() if pepper is not None else b""
 
 
 def _index_path(settings: Settings) -> Path:

@@ -14,10 +14,13 @@ from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
 from pyoco_server.adapters.jetstream.resources import provision
 from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
 from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
 from pyoco_server.adapters.jetstream.workers import JetStreamWorkerRegistry
 from pyoco_server.app.run_desk import RunDesk
 from pyoco_server.app.submitting import Submitter
+from pyoco_server.app.wheels import WheelDesk
+from pyoco_server.app.wheels_archive import WheelLimits
 from pyoco_server.settings import Settings
 
 
@@ -32,6 +35,8 @@ class Platform(NamedTuple):
     dead_letters: JetStreamDeadLetters
     outputs: JetStreamOutputStore
     graphs: JetStreamGraphRegistry
+    wheels: JetStreamWheelRegistry
+    wheel_history: JetStreamWheelHistory
 
 
 def names_of(settings: Settings) -> Names:
@@ -73,6 +78,7 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
         nkeys_seed=nats.nkey_seed.get_secret_value() if nats.nkey_seed else None,
         token=nats.token.get_secret_value() if nats.token else None,
         tls_ca=nats.tls_ca_file,
+        inbox_prefix=nats.inbox_prefix,
     )
     queue = JetStreamWorkQueue(connection, names)
     try:
@@ -86,6 +92,8 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
             JetStreamDeadLetters(connection, names),
             JetStreamOutputStore(connection, names),
             JetStreamGraphRegistry(connection, names),
+            JetStreamWheelRegistry(connection, names),
+            JetStreamWheelHistory(connection, names),
         )
     finally:
         await queue.close()
@@ -113,4 +121,17 @@ def run_desk(platform: Platform, settings: Settings) -> RunDesk:
         clock=SystemClock(),
         new_id=uuid_maker(),
         max_snapshot_bytes=settings.storage.run_snapshot_max_bytes,
+    )
+
+
+def wheel_desk(platform: Platform, settings: Settings) -> WheelDesk:
+    """Handles what is asked of wheels."""
+    wheels = settings.wheels
+    return WheelDesk(
+        registry=platform.wheels,
+        history=platform.wheel_history,
+        clock=SystemClock(),
+        new_id=uuid_maker(),
+        limits=WheelLimits(max_bytes=wheels.max_bytes, allow_startup_files=wheels.allow_startup_files),
+        history_ttl_sec=wheels.history_ttl_sec,
     )

@@ -1,24 +1,32 @@
 """A worker, put together."""
 
 import contextlib
+import platform as python
 import random
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+
+from packaging.tags import sys_tags
 
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.wheel_install import LocalWheelHouse
 from pyoco_server.adapters.workshop import LocalWorkshop
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.plans import Plans
 from pyoco_server.app.projection import worker_mark
 from pyoco_server.app.run import RunServices
+from pyoco_server.app.wheels_selection import interpreter
 from pyoco_server.bootstrap.platform import Platform
 from pyoco_server.settings import Settings
 from pyoco_server.worker.flow_source import FlowSource
 from pyoco_server.worker.job_handler import JobHandler
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.presence import Presence
+from pyoco_server.worker.wheel_sync import OnChange, WheelSync, WheelSyncOptions
+from pyoco_server.worker.wheel_sync_status import WheelSyncStatus
+from pyoco_server.worker.wheel_sync_workshop import RenewedWorkshop
 from pyoco_server.worker.worker import BeforePull, Worker
 
 
@@ -45,11 +53,12 @@ async def open_worker(
     options: WorkerOptions,
     flows: FlowSource,
     *,
-    before_pull: BeforePull | None = None,
+    on_new_code: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Worker]:
-    """A worker that is ready to run."""
+    """A worker that is ready to run; ``on_new_code`` is called whenever wheels have changed what can be imported."""
     clock, instance_id = SystemClock(), secrets.token_hex(8)
-    workshop = LocalWorkshop(threads=max(32, 4 * options.concurrency), processes=max(4, options.concurrency))
+    threads, processes = max(32, 4 * options.concurrency), max(4, options.concurrency)
+    workshop = RenewedWorkshop(lambda: LocalWorkshop(threads=threads, processes=processes))
     presence = Presence(
         platform.workers,
         clock,
@@ -78,15 +87,47 @@ async def open_worker(
         presence=presence,
         options=options,
     )
+
+    async def on_change() -> None:
+        await workshop.renew()
+        on_new_code()
+
+    async with _wheel_sync(platform, settings, options, presence, on_change) as before_pull:
+        try:
+            yield Worker(
+                queue=platform.queue,
+                presence=presence,
+                dead_letters=platform.dead_letters,
+                handler=handler,
+                clock=clock,
+                options=options,
+                before_pull=before_pull,
+            )
+        finally:
+            await workshop.close()
+
+
+@contextlib.asynccontextmanager
+async def _wheel_sync(
+    platform: Platform, settings: Settings, options: WorkerOptions, presence: Presence, on_change: OnChange
+) -> AsyncIterator[BeforePull | None]:
+    """What keeps the worker's wheels up to date, if it is to have any."""
+    wheels = settings.wheels
+    if not wheels.sync_enabled:
+        presence.note(wheel_sync=WheelSyncStatus(enabled=False).told())
+        yield None
+        return
+    house = LocalWheelHouse(wheels.sync_dir, install_timeout_sec=wheels.install_timeout_sec)
+    sync = WheelSync(
+        registry=platform.wheels,
+        house=house,
+        clock=SystemClock(),
+        here=interpreter(sys_tags(), python.python_version()),
+        options=WheelSyncOptions(tags=options.tags, interval_sec=wheels.sync_interval_sec),
+        note=presence.note,
+        on_change=on_change,
+    )
     try:
-        yield Worker(
-            queue=platform.queue,
-            presence=presence,
-            dead_letters=platform.dead_letters,
-            handler=handler,
-            clock=clock,
-            options=options,
-            before_pull=before_pull,
-        )
+        yield sync.before_pull
     finally:
-        await workshop.close()
+        await house.close()

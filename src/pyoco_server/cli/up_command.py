@@ -10,6 +10,7 @@ from typing import Final
 
 from pyoco_server.adapters.nats_server import NatsServer, nats_bootstrap_command
 from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.parsing import DONE
 from pyoco_server.cli.service import GatewayServer
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop."""
     loaded = load_settings({**os.environ, **_as_variables(arguments)})
     begin_logging(loaded, HTTP_SERVICE)
+    collect_less_often()
     asyncio.run(_serve(arguments, loaded.settings))
     return DONE
 

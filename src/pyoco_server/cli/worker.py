@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.parsing import DONE, FAILED, Parser, run_command_line
 from pyoco_server.cli.usage import UsageError
@@ -89,6 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
             fresh.make()  # nothing will come: what is not there now is a mistake
     except (SettingsError, ResolverError) as error:
         raise UsageError(str(error), example=_EXAMPLE) from error
+    collect_less_often()
     return asyncio.run(_work(loaded.settings, options, fresh, run_once=arguments.run_once))
 
 

@@ -4,8 +4,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
+from typing_extensions import override
 
-from pyoco_server.gateway import errors
+from pyoco_server.gateway import errors, openapi
+from pyoco_server.gateway.answers import documented
+from pyoco_server.gateway.auth import Authentication
+from pyoco_server.gateway.dashboard import router as dashboard
+from pyoco_server.gateway.headers import CorrelationEcho
 from pyoco_server.gateway.limits import BodyLimit
 from pyoco_server.gateway.routers import (
     dlq,
@@ -14,14 +20,28 @@ from pyoco_server.gateway.routers import (
     health,
     metrics,
     run_events,
-    runs,
+    runs_act,
+    runs_read,
+    runs_submit,
+    runs_watch,
     runs_yaml,
+    wheels,
     workers,
 )
+from pyoco_server.gateway.security_headers import SecurityHeaders
 from pyoco_server.gateway.services import Services
 
 _DESCRIPTION = "Durable workflows: submit runs, watch them, cancel them, resume them."
+_OF_WHEELS = ("ERR-PYOCO-0002", "ERR-PYOCO-0022", "ERR-PYOCO-0023", "ERR-PYOCO-0101", "ERR-PYOCO-0003")
 OpenServices = Callable[[], AbstractAsyncContextManager[Services]]
+
+
+class Gateway(FastAPI):
+    """The application; what every answer must have is added outside of everything, also of what answers for crashes."""
+
+    @override
+    def build_middleware_stack(self) -> ASGIApp:
+        return SecurityHeaders(super().build_middleware_stack())
 
 
 def create_app(open_services: OpenServices) -> FastAPI:
@@ -33,9 +53,24 @@ def create_app(open_services: OpenServices) -> FastAPI:
             app.state.services = given
             yield
 
-    app = FastAPI(title="pyoco-server", description=_DESCRIPTION, version="0.1.0", lifespan=lifespan)
+    app = Gateway(
+        title="pyoco-server",
+        description=_DESCRIPTION,
+        version="0.1.0",
+        lifespan=lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
     errors.install(app)
+    openapi.install(app)
     app.add_middleware(BodyLimit)
-    for module in (health, runs_yaml, runs, run_events, executions, graphs, workers, dlq, metrics):
+    app.add_middleware(Authentication)  # around what reads requests: what comes without a key is not read
+    app.add_middleware(CorrelationEcho)
+    for module in (health, runs_submit, runs_yaml, runs_act, runs_read, runs_watch, run_events):
         app.include_router(module.router)
+    for module in (executions, graphs, workers, dlq, metrics):
+        app.include_router(module.router)
+    app.include_router(wheels.router, responses=documented(*_OF_WHEELS))
+    app.include_router(dashboard)
     return app

@@ -1,60 +1,81 @@
 """What requests may say: checked here, before any use case sees it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"
 
 Tag = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z0-9_-]+$", max_length=64, description="Letters, digits, '_' and '-'.", examples=["default"]
+        pattern=r"^[A-Za-z0-9_-]+$",
+        max_length=128,
+        description="Which workers: letters, digits, '_' and '-'.",
+        examples=["default"],
     ),
 ]
-FlowName = Annotated[str, Field(min_length=1, max_length=200, examples=["hello"])]
+Label = Annotated[str, Field(pattern=_NO_CONTROLS, max_length=128, examples=["nightly"])]
+FlowName = Annotated[
+    str,
+    Field(
+        pattern=_NO_CONTROLS,
+        max_length=200,
+        description="The flow's name as the worker knows it: any text without control characters.",
+        examples=["hello"],
+    ),
+]
+Reason = Annotated[str, Field(max_length=2_000, examples=["no longer needed"])]
 
 
-class SubmitRun(BaseModel):
-    """A run somebody wants."""
+class _Strict(BaseModel):
+    """Takes values of the right type only; fields it does not know are left alone."""
 
     model_config = ConfigDict(strict=True)
 
+
+class SubmitRun(_Strict):
+    """A run somebody wants."""
+
     flow_name: FlowName
     params: Annotated[dict[str, Any], Field(description="The flow's parameters.", examples=[{"name": "Ada"}])] = {}
-    tag: Tag | None = None
-    tags: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] | None = None
+    tag: Annotated[Tag | None, Field(description="Which workers; PYOCO_DEFAULT_TAG unless given.")] = None
+    tags: Annotated[
+        list[Label] | None, Field(max_length=32, description="Labels to search by; the tag alone unless given.")
+    ] = None
 
 
-class SubmitBatch(BaseModel):
+class SubmitBatch(_Strict):
     """Many runs at once, each with its own result."""
 
     runs: Annotated[list[SubmitRun], Field(min_length=1, max_length=1_000)]
 
 
-class CancelRun(BaseModel):
+class CancelRun(_Strict):
     """Why a run is cancelled; all of it may be left out."""
 
-    reason: Annotated[str, Field(max_length=2_000)] | None = None
+    reason: Reason | None = None
 
 
 class CancelRuns(CancelRun):
     """Which runs to cancel: by id, or all that fit the filter and have not ended."""
 
-    run_ids: Annotated[list[str], Field(max_length=1_000)] | None = None
-    status: Annotated[str, Field(pattern="^(PENDING|RUNNING)$")] | None = None
-    flow: str | None = None
-    tag: str | None = None
+    run_ids: Annotated[list[Annotated[str, Field(max_length=128)]] | None, Field(max_length=1_000)] = None
+    status: Literal["PENDING", "RUNNING"] | None = None
+    flow: FlowName | None = None
+    tag: Tag | None = None
 
 
-class ResumeNode(BaseModel):
+class ResumeNode(_Strict):
     """What a waiting node goes on with."""
 
-    input: Annotated[Any, Field(description="Becomes the wait's result.")] = None
-    resume_key: str | None = None
+    input: Annotated[Any, Field(description="Becomes the wait's result.", examples=[{"approved": True}])] = None
+    resume_key: Annotated[
+        str | None, Field(max_length=500, description="If given, the key the node must be waiting for.")
+    ] = None
 
 
-class PatchWorker(BaseModel):
+class PatchWorker(_Strict):
     """What an operator may change of a worker."""
 
-    model_config = ConfigDict(strict=True)
-
-    hidden: bool
+    hidden: Annotated[bool, Field(description="Leave it out of the list?")]

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import math
 
 import msgspec
 
@@ -9,7 +10,7 @@ from pyoco_server.app.ports import Cursor
 from pyoco_server.gateway.errors import ListQueryError
 
 
-class _Written(msgspec.Struct, frozen=True, array_like=True):
+class _Written(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     submitted_at: float
     run_id: str
     tenant_id: str | None
@@ -30,4 +31,6 @@ def decode_cursor(text: str, tenant_id: str | None) -> Cursor:
         raise ListQueryError("cursor: not a cursor of this server; pass next_cursor as you got it") from error
     if written.tenant_id != tenant_id:
         raise ListQueryError("cursor: not a cursor of yours; begin again without one")
+    if not math.isfinite(written.submitted_at):
+        raise ListQueryError("cursor: not a cursor of this server; pass next_cursor as you got it")
     return Cursor(written.submitted_at, written.run_id)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,13 +12,18 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from pyoco_server.app.ports import TooLargeError, UnavailableError
+from pyoco_server.app.run_desk import RunNotFoundError
 from pyoco_server.core import CommandRejected, RejectionCode
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.logs import log_error
 from pyoco_server.messages import CATALOGUE, Language, body_of, entry_of, error_body, negotiate
 
 _log = logging.getLogger(__name__)
-_UNKNOWN = frozenset({RejectionCode.NODE_NOT_FOUND, RejectionCode.EXECUTION_NOT_FOUND})
+LONGEST_SHOWN: Final = 80
+MOST_PROBLEMS: Final = 50
+"""Of what is wrong with a request, so many things are told."""
+_IDS: Final = {404: "ERR-PYOCO-0104", 413: "ERR-PYOCO-0101", 429: "ERR-PYOCO-0102", 500: "ERR-PYOCO-0106"}
+_UNKNOWN: Final = frozenset({RejectionCode.NODE_NOT_FOUND, RejectionCode.EXECUTION_NOT_FOUND})
 
 
 class ListQueryError(InvalidInputError):
@@ -85,29 +90,35 @@ def language_of(request: Request) -> Language:
 def install(app: FastAPI) -> None:
     """Answer every error in the one shape."""
     app.add_exception_handler(PyocoServerError, _ours)
-    app.add_exception_handler(CommandRejected, _rejected)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _answer(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(body, status_code=status, headers=dict(headers or {}))
+def told(error: PyocoServerError, language: Language) -> tuple[int, dict[str, Any]]:
+    """The status and the body an error is answered with; both where it is the answer and where it is a part of one."""
+    if isinstance(error, CommandRejected):
+        return _rejection(error, language)
+    if isinstance(error, RunNotFoundError):
+        run_id = str(error.args[0]) if error.args else ""
+        entry, details = CATALOGUE["ERR-PYOCO-0005"], {"run_id": run_id[:LONGEST_SHOWN]}
+        detail = f"there is no run '{run_id[:LONGEST_SHOWN]}'"
+        return 404, error_body(entry, language, details=details, detail=detail)
+    if isinstance(error, TooLargeError):
+        error = BodyTooLargeError(str(error))
+    entry_found = entry_of(error)
+    if entry_found is None or entry_found.http_status is None:
+        return 500, error_body(CATALOGUE["ERR-PYOCO-0106"], language)
+    return entry_found.http_status, body_of(error, language, details=getattr(error, "details", None))
 
 
 def answer_to(scope: Scope, error: PyocoServerError) -> JSONResponse:
     """The answer to a request that ends in this error."""
-    language = negotiate(Headers(scope=scope).get("accept-language"))
-    if isinstance(error, TooLargeError):
-        error = BodyTooLargeError(str(error))
-    entry = entry_of(error)
-    status = entry.http_status if entry is not None and entry.http_status is not None else 500
+    status, body = told(error, negotiate(Headers(scope=scope).get("accept-language")))
     if status >= 500:
         level = logging.WARNING if isinstance(error, UnavailableError) else logging.ERROR
         log_error(_log, error.err_id or "ERR-PYOCO-0106", action="request_failed", exc=error, level=level)
-    details = getattr(error, "details", None)
-    headers = {"Retry-After": "1"} if status in {429, 503} else {}
-    return _answer(status, body_of(error, language, details=details), headers)
+    return JSONResponse(body, status, headers={"Retry-After": "1"} if status in {429, 503} else None)
 
 
 async def _ours(request: Request, error: Exception) -> JSONResponse:
@@ -115,20 +126,19 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     return answer_to(request.scope, error)
 
 
-async def _rejected(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, CommandRejected)  # noqa: S101 for the type checker; registered for nothing else
+def _rejection(error: CommandRejected, language: Language) -> tuple[int, dict[str, Any]]:
     details = {"code": "COMMAND_REJECTED", "reason": error.code.value, **error.fact}
     status = 404 if error.code in _UNKNOWN else 409
     entry = CATALOGUE["ERR-PYOCO-0104" if status == 404 else "ERR-PYOCO-0103"]
-    return _answer(status, error_body(entry, language_of(request), details=details, detail=str(error)))
+    return status, error_body(entry, language, details=details, detail=str(error))
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 for the type checker; registered for nothing else
-    problems = [_problem(found) for found in error.errors()]
+    problems = [_problem(found) for found in error.errors()[:MOST_PROBLEMS]]
     entry = CATALOGUE[_id_for(request)]
     body = error_body(entry, language_of(request), details={"problems": problems}, detail=problems)
-    return _answer(422, body)
+    return JSONResponse(body, 422)
 
 
 def _id_for(request: Request) -> str:
@@ -141,19 +151,24 @@ def _id_for(request: Request) -> str:
 
 def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
     where: Sequence[Any] = found.get("loc", ())
-    return {"loc": [str(part) for part in where], "msg": str(found.get("msg", "")), "type": str(found.get("type", ""))}
+    message = str(found.get("msg", ""))
+    if isinstance(found.get("input"), bytes):
+        message = "the body was not read as JSON: send it with Content-Type: application/json"
+    elif found.get("type") == "json_invalid":
+        message = f"not JSON: {(found.get('ctx') or {}).get('error', '')}"
+    shown = [str(part)[:LONGEST_SHOWN] for part in where]
+    return {"loc": shown, "msg": message, "type": str(found.get("type", ""))}
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
+    """What the framework refuses by itself; a body it cannot read is an input error like any other."""
     assert isinstance(error, HTTPException)  # noqa: S101 for the type checker; registered for nothing else
-    ids = {404: "ERR-PYOCO-0104", 413: "ERR-PYOCO-0101", 429: "ERR-PYOCO-0102"}
-    entry = CATALOGUE.get(ids.get(error.status_code, "ERR-PYOCO-0002"))
-    if entry is None:
-        return _answer(error.status_code, {"detail": error.detail}, error.headers)
-    body = error_body(entry, language_of(request), detail=error.detail)
-    return _answer(error.status_code, body, error.headers)
+    status = 422 if error.status_code == 400 else error.status_code
+    err_id = _id_for(request) if status == 422 else _IDS.get(status, "ERR-PYOCO-0002")
+    body = error_body(CATALOGUE[err_id], language_of(request), detail=error.detail)
+    return JSONResponse(body, status, headers=dict(error.headers or {}))
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     log_error(_log, "ERR-PYOCO-0106", action="request_crashed", exc=error, path=request.url.path)
-    return _answer(500, error_body(CATALOGUE["ERR-PYOCO-0106"], language_of(request)))
+    return JSONResponse(error_body(CATALOGUE["ERR-PYOCO-0106"], language_of(request)), 500)

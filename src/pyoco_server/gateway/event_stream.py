@@ -1,58 +1,66 @@
-"""Server-sent events: a response that goes on, and that a reader who has stopped reading cannot hold open."""
+"""Server-sent events: a response that goes on, and that a reader who has stopped reading cannot make grow."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from pyoco_server.core.wire import JsonObject
-
 SEND_TIMEOUT_SEC: Final = 20.0
-"""A reader that takes nothing for so long is gone, whatever its connection says."""
+"""A reader that takes nothing for so long is shown nothing more."""
+
+STUCK_SEC: Final = 600.0
+"""Its connection is closed after so much more; what is still on its way to it then is the system's to drop."""
+
+Events = AsyncGenerator[bytes, None]
 
 
-def event(name: str, data: JsonObject, *, event_id: str | None = None) -> bytes:
+def event(name: str, data: dict[str, Any]) -> bytes:
     """One event as it goes over the wire."""
-    identity = b"" if event_id is None else b"id: " + event_id.encode() + b"\n"
-    return identity + b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
 class EventStream(Response):
-    """Sends events until they end, the reader leaves, or stops reading."""
+    """Sends events until they end, the reader leaves, or stops reading.
+
+    ``events`` is opened before anything is sent, so that what goes wrong there has an answer of its own; it stays open
+    as long as the connection is held, whether the reader reads or not.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, events: AbstractAsyncContextManager[Events]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.create_task(self._send(send), name="event stream")
-        leaving = asyncio.create_task(_left(receive), name="event stream reader")
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
-        if sending.done() and not sending.cancelled() and sending.exception() is not None:
-            sending.result()
+        async with self._events as events:
+            leaving = asyncio.create_task(_left(receive), name="event stream reader")
+            sending = asyncio.create_task(self._send(events, send), name="event stream")
+            try:
+                await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                if sending.done() and not sending.cancelled() and isinstance(sending.exception(), TimeoutError):
+                    await asyncio.wait({leaving}, timeout=STUCK_SEC)  # it holds its place as long as its connection
+            finally:
+                sending.cancel()
+                leaving.cancel()
+                ends = await asyncio.gather(sending, leaving, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception) and not isinstance(end, OSError | TimeoutError):
+                raise end
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, events: Events, send: Send) -> None:
         async with asyncio.timeout(SEND_TIMEOUT_SEC):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for chunk in self._events:
-            try:
-                async with asyncio.timeout(SEND_TIMEOUT_SEC):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            except (TimeoutError, OSError):
-                return
+        async for chunk in events:
+            async with asyncio.timeout(SEND_TIMEOUT_SEC):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -1,11 +1,17 @@
 """Who is asking, and what they may see."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import Depends, Request
 
+from pyoco_server.app.key_errors import ApiKeyRequiredError
+from pyoco_server.app.key_texts import Scope
 from pyoco_server.core import Actor, ActorKind
+
+ALL_SCOPES: Final = frozenset(Scope)
+NOBODYS_TENANT: Final = ""
+"""A tenant no key can be made for: nothing belongs to it."""
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +20,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     """Only this tenant's runs exist for them; None: all do."""
     api_key_id: str | None = None
+    scopes: frozenset[str] = ALL_SCOPES
 
     @property
     def actor(self) -> Actor:
@@ -25,10 +32,18 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return self.tenant_id is None or self.tenant_id == tenant_id
 
 
-def principal(request: Request) -> Principal:
-    """Who sent the request."""
-    found: Principal = getattr(request.state, "principal", None) or Principal()
-    return found
+STRANGER: Final = Principal(tenant_id=NOBODYS_TENANT, scopes=frozenset())
+"""Somebody without a key, where keys are asked for: nothing exists for them."""
+
+
+async def principal(request: Request) -> Principal:
+    """Who sent the request; ApiKeyRequiredError if nobody found out, although somebody should have."""
+    found: Principal | None = getattr(request.state, "principal", None)
+    if found is not None:
+        return found
+    if request.app.state.services.settings.auth.mode != "none":
+        raise ApiKeyRequiredError("the request was not authenticated")
+    return Principal()
 
 
 Asking = Annotated[Principal, Depends(principal)]

@@ -1,48 +1,59 @@
 """How runs are shown: what a snapshot becomes on its way out."""
 
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any, Final
 
-import msgspec
+from fastapi import Query
 
 from pyoco_server.app.ports import WorkerRecord
 from pyoco_server.core.wire import JsonObject
-from pyoco_server.errors import InvalidInputError
 
-RECORDS = frozenset({"records", "full", "all"})
-FULL = frozenset({"full", "all"})
+_TASKS: Final[JsonObject] = {
+    "run_id": None,
+    "flow_name": None,
+    "status": None,
+    "tasks": {},
+    "task_records": {},
+    "task_records_truncated": False,
+    "waiting": [],
+    "updated_at": None,
+}
 
 
-def wants_records(include: list[str] | None) -> bool:
-    """Are task records asked for? InvalidInputError for a word there is not."""
-    _check(include, RECORDS)
-    return bool(RECORDS & set(include or ()))
+class Part(StrEnum):
+    """What may be included in an answer beyond the usual."""
+
+    RECORDS = "records"
+    FULL = "full"
+    ALL = "all"
 
 
-def wants_full(include: list[str] | None) -> bool:
+Include = Annotated[
+    list[Part] | None,
+    Query(description="`records`, or all there is: `full`, `all`. May be repeated."),
+]
+
+
+def wants_records(include: list[Part] | None) -> bool:
+    """Are task records asked for?"""
+    return bool(include)
+
+
+def wants_full(include: list[Part] | None) -> bool:
     """Are whole snapshots asked for in a list?"""
-    _check(include, RECORDS)
-    return bool(FULL & set(include or ()))
+    return bool({Part.FULL, Part.ALL} & set(include or ()))
 
 
-def _check(include: list[str] | None, allowed: frozenset[str]) -> None:
-    for word in include or ():
-        if word not in allowed:
-            raise InvalidInputError(f"include: '{word}' is not one of {', '.join(sorted(allowed))}")
-
-
-def snapshot_view(body: bytes | JsonObject, *, records: bool) -> JsonObject:
+def snapshot_view(snapshot: JsonObject, *, records: bool) -> JsonObject:
     """A snapshot as it is shown; task records only where they are asked for."""
-    snapshot: JsonObject = msgspec.json.decode(body) if isinstance(body, bytes) else dict(body)
-    if not records:
-        snapshot.pop("task_records", None)
-    return snapshot
+    if records:
+        return snapshot
+    return {name: value for name, value in snapshot.items() if name != "task_records"}
 
 
-def tasks_view(body: bytes) -> JsonObject:
+def tasks_view(snapshot: JsonObject) -> JsonObject:
     """The tasks of a run and their records."""
-    snapshot: JsonObject = msgspec.json.decode(body)
-    kept = ("run_id", "flow_name", "status", "tasks", "task_records", "task_records_truncated", "waiting", "updated_at")
-    return {name: snapshot.get(name) for name in kept}
+    return {name: snapshot.get(name, otherwise) for name, otherwise in _TASKS.items()}
 
 
 def with_worker(snapshot: JsonObject, record: WorkerRecord | None, *, now: float, timeout_sec: float) -> JsonObject:

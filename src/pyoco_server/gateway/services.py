@@ -1,12 +1,16 @@
 """What the handlers work with. One object, made at the start, handed to every request."""
 
 import dataclasses
-from typing import Protocol
+from typing import Annotated, Final, Protocol
 
-from fastapi import Request
+from fastapi import Depends, Request
 
+from pyoco_server.app.auth_tenancy import KnownRuns, TenantCommandDesk, TenantIndex, TenantLog, TenantSnapshots
+from pyoco_server.app.auth_tenant_views import TenantDeadLetters, TenantGraphs, TenantWorkers
 from pyoco_server.app.command_desk import CommandDesk
+from pyoco_server.app.idempotency import Once
 from pyoco_server.app.index_keeper import IndexKeeper
+from pyoco_server.app.key_ring import KeyRing
 from pyoco_server.app.ports import (
     Clock,
     DeadLetters,
@@ -15,13 +19,20 @@ from pyoco_server.app.ports import (
     NewId,
     RunIndex,
     Snapshots,
+    UnavailableError,
     WorkerRegistry,
     WorkQueue,
 )
 from pyoco_server.app.run_desk import RunDesk
 from pyoco_server.app.submitting import Submitter
+from pyoco_server.app.wheels import WheelDesk
+from pyoco_server.gateway.principal import Asking
+from pyoco_server.gateway.rate_limits import KeyLimits
 from pyoco_server.gateway.watching import WatchHub
 from pyoco_server.settings import Settings
+
+MOST_VIEWS: Final = 1_000
+"""For so many tenants what they see is kept at hand; it holds nothing that could grow old."""
 
 
 class Reachable(Protocol):
@@ -53,9 +64,80 @@ class Services:
     submitter: Submitter
     desk: RunDesk
     commands: CommandDesk
+    wheels: WheelDesk
+    key_ring: KeyRing
+    limits: KeyLimits
+    known_runs: KnownRuns = dataclasses.field(default_factory=KnownRuns)
+    views: dict[str, "Services"] = dataclasses.field(default_factory=dict)
+    """By tenant; made when they are first needed."""
+
+    def confined_to(self, tenant_id: str) -> "Services":
+        """The same as one tenant sees it: no handler can forget whose runs it is about."""
+        view = self.views.get(tenant_id)
+        if view is None:
+            if len(self.views) >= MOST_VIEWS:
+                self.views.clear()
+            view = self.views[tenant_id] = self._made_for(tenant_id)
+        return view
+
+    def _made_for(self, tenant_id: str) -> "Services":
+        most = self.settings.storage.run_snapshot_max_bytes
+        snapshots = TenantSnapshots(self.snapshots, tenant_id, self.known_runs)
+        log = TenantLog(self.log, snapshots, self.new_id, tenant_id, self.known_runs)
+        graphs = TenantGraphs(self.graphs, tenant_id)
+        desk = RunDesk(
+            log=log,
+            snapshots=snapshots,
+            queue=self.queue,
+            clock=self.clock,
+            new_id=self.new_id,
+            max_snapshot_bytes=most,
+        )
+        submitter = Submitter(
+            log=log,
+            snapshots=snapshots,
+            queue=self.queue,
+            clock=self.clock,
+            new_id=self.new_id,
+            max_snapshot_bytes=most,
+        )
+        return dataclasses.replace(
+            self,
+            log=log,
+            snapshots=snapshots,
+            graphs=graphs,
+            index=TenantIndex(self.index, tenant_id),
+            workers=TenantWorkers(self.workers, snapshots),
+            dead_letters=TenantDeadLetters(self.dead_letters, snapshots),
+            desk=desk,
+            submitter=submitter,
+            commands=TenantCommandDesk(desk, graphs, tenant_id),
+            views={},
+        )
+
+    @property
+    def once(self) -> Once:
+        """Submits, and the same only once."""
+        return Once(self.submitter, self.desk, self.snapshots)
+
+    @property
+    def now(self) -> float:
+        """The time, in Unix seconds."""
+        return self.clock.now().timestamp()
 
 
-def services(request: Request) -> Services:
-    """The services of the application that serves the request."""
+async def services(request: Request, asking: Asking) -> Services:
+    """What is at the disposal of whoever sent the request, whether it can be reached or not."""
     found: Services = request.app.state.services
-    return found
+    return found if asking.tenant_id is None else found.confined_to(asking.tenant_id)
+
+
+async def connected(given: Annotated[Services, Depends(services)]) -> Services:
+    """The services; UnavailableError at once if NATS is known to be away."""
+    if not given.store.is_connected:
+        raise UnavailableError("there is no connection to NATS; it is being tried again")
+    return given
+
+
+Given = Annotated[Services, Depends(connected)]
+"""For handlers that need NATS, be it only to know that what they tell is not old."""

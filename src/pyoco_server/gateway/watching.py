@@ -5,25 +5,63 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from pyoco_server.app.ports import SnapshotChange
+from pyoco_server.core.wire import JsonObject
 from pyoco_server.gateway.errors import TooManyError
+
+
+class Told:
+    """A snapshot on its way to whoever watches: shared by all of them, written out once in each form they want."""
+
+    __slots__ = ("_body", "_forms", "_updated_at", "sequence")
+
+    def __init__(self, body: bytes, sequence: int) -> None:
+        self.sequence = sequence
+        """Grows with every snapshot of any run; as the store's revisions do."""
+        self._body = body
+        self._forms: dict[bool, msgspec.Raw] = {}
+        self._updated_at: float | None = None
+
+    @property
+    def updated_at(self) -> float:
+        """When the run last changed."""
+        if self._updated_at is None:
+            self._form(records=False)
+        return self._updated_at or 0.0
+
+    def snapshot(self, *, records: bool) -> msgspec.Raw:
+        """The snapshot as JSON, with its task records or without."""
+        return self._forms.get(records) or self._form(records=records)
+
+    def _form(self, *, records: bool) -> msgspec.Raw:
+        snapshot: JsonObject = msgspec.json.decode(self._body)
+        said = snapshot.get("updated_at")
+        self._updated_at = float(said) if isinstance(said, int | float) else 0.0
+        if not records:
+            snapshot.pop("task_records", None)
+        self._forms[records] = msgspec.Raw(msgspec.json.encode(snapshot))
+        return self._forms[records]
 
 
 class Watcher:
     """One reader of one run: a slot for the newest snapshot, so a slow reader costs no more than a quick one."""
 
-    __slots__ = ("_newest", "_something")
+    __slots__ = ("_newest", "_sequence", "_something")
 
     def __init__(self) -> None:
-        self._newest: bytes | None = None
+        self._newest: Told | None = None
+        self._sequence = 0
         self._something = asyncio.Event()
 
-    def put(self, body: bytes) -> None:
-        """Have a newer snapshot ready."""
-        self._newest = body
-        self._something.set()
+    def put(self, told: Told) -> None:
+        """Have a newer snapshot ready; what is no newer than what was there before changes nothing."""
+        if told.sequence > self._sequence:
+            self._newest, self._sequence = told, told.sequence
+            self._something.set()
 
-    async def next(self, timeout_sec: float) -> bytes | None:
+    async def next(self, timeout_sec: float) -> Told | None:
         """The newest snapshot that was not shown yet; None if there was none in time."""
         try:
             async with asyncio.timeout(timeout_sec):
@@ -31,7 +69,8 @@ class Watcher:
         except TimeoutError:
             return None
         self._something.clear()
-        return self._newest
+        newest, self._newest = self._newest, None
+        return newest
 
 
 class WatchHub:
@@ -52,20 +91,14 @@ class WatchHub:
     def tell(self, change: SnapshotChange) -> None:
         """Let those who watch the run know."""
         if change.body is not None and change.run_id in self._watchers:
+            told = Told(change.body, change.sequence)
             for watcher in self._watchers[change.run_id]:
-                watcher.put(change.body)
-
-    def check(self, client: str) -> None:
-        """TooManyError if one more would be too many."""
-        if self._count >= self._most:
-            raise TooManyError(f"{self._most} connections watch already; try again later, or ask another gateway")
-        if self._clients[client] >= self._most_per_client:
-            raise TooManyError(f"you watch {self._most_per_client} runs already; close a connection first")
+                watcher.put(told)
 
     @contextmanager
     def watch(self, run_id: str, client: str) -> Iterator[Watcher]:
         """Watch a run; TooManyError if that would be one too many."""
-        self.check(client)
+        self._check(client)
         watcher = Watcher()
         self._watchers[run_id].add(watcher)
         self._clients[client] += 1
@@ -80,3 +113,9 @@ class WatchHub:
             self._watchers[run_id].discard(watcher)
             if not self._watchers[run_id]:
                 del self._watchers[run_id]
+
+    def _check(self, client: str) -> None:
+        if self._count >= self._most:
+            raise TooManyError(f"{self._most} connections watch already; try again later, or ask another gateway")
+        if self._clients[client] >= self._most_per_client:
+            raise TooManyError(f"you watch {self._most_per_client} runs already; close a connection first")

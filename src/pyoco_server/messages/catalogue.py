@@ -325,6 +325,16 @@ _ENTRIES: Final = (
         http_status=500,
         retryable=True,
     ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0107",
+        msg_id="MSG-PYOCO-0107",
+        ja="API key の権限（scope）が足りません",
+        en="the API key lacks the scope this needs",
+        action_ja="必要なscopeを持つ API key を使う",
+        action_en="use an API key that has the scope",
+        http_status=403,
+        retryable=False,
+    ),
 )
 
 CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType({entry.err_id: entry for entry in _ENTRIES})

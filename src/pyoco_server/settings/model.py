@@ -28,6 +28,8 @@ class Nats(Section):
     """The token to log in with. Secret. At most one of credentials, seed and token may be set."""
     tls_ca_file: Annotated[v.File, Var("PYOCO_NATS_TLS_CA", BOTH)] = None
     """The certificates (PEM) to trust in place of the system's; the connection is encrypted if this is set."""
+    inbox_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_NATS_INBOX_PREFIX", BOTH)] = "_INBOX"
+    """Where answers of NATS come in. A user with a prefix of its own can be kept from reading others' answers."""
 
     @model_validator(mode="after")
     def _one_login(self) -> Self:
@@ -123,6 +125,15 @@ class Auth(Section):
     """The header the key comes in."""
     pepper: Annotated[v.Secret, Var("PYOCO_AUTH_PEPPER", GATEWAY, secret=True)] = None
     """Mixed into the stored form of every key; whoever changes it makes all keys invalid. Secret."""
+    insecure_no_auth: Annotated[v.Truth, Var("PYOCO_INSECURE_NO_AUTH", GATEWAY)] = False
+    """Whether the gateway may listen beyond this machine without asking for API keys: then whoever reaches it may do
+    everything."""
+    rate_limit_per_sec: Annotated[v.RateOrNoLimit, Var("PYOCO_RATE_LIMIT_PER_SEC", GATEWAY)] = 0.0
+    """How many requests a second one API key may make of one gateway; a second's worth may come at once."""
+    max_concurrent_requests_per_key: Annotated[
+        v.CountOrNoLimit, Var("PYOCO_MAX_CONCURRENT_REQUESTS_PER_KEY", GATEWAY)
+    ] = 200
+    """How many requests of one API key one gateway works on at a time; those that watch are counted on their own."""
 
 
 class Heartbeat(Section):
@@ -203,6 +214,8 @@ class Wheels(Section):
 
     max_bytes: Annotated[v.Bytes, Var("PYOCO_WHEEL_MAX_BYTES", GATEWAY)] = 536_870_912
     """The largest wheel that is accepted."""
+    allow_startup_files: Annotated[v.Truth, Var("PYOCO_WHEEL_ALLOW_STARTUP_FILES", GATEWAY)] = False
+    """Whether a wheel may bring files that run whenever Python starts (`*.pth`, `sitecustomize.py`)."""
     history_ttl_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_WHEEL_HISTORY_TTL_SEC", GATEWAY)] = 7_776_000.0
     """How long the history is kept."""
     sync_enabled: Annotated[v.Truth, Var("PYOCO_WHEEL_SYNC_ENABLED", WORKER)] = False

@@ -106,6 +106,9 @@ SecondsOrZero = Annotated[float, _0_OR_MORE, Allowed(f"a number of seconds from 
 SecondsOrNoLimit = Annotated[
     float, _0_OR_MORE, Allowed(f"a number of seconds greater than 0 (at most {LONGEST_SEC}), or 0 for no limit")
 ]
+RateOrNoLimit = Annotated[
+    float, Field(ge=0, le=1_000_000, allow_inf_nan=False), Allowed("a number of requests a second, or 0 for no limit")
+]
 
 _Whole = Annotated[int, _read_as(_whole_number)]
 Count = Annotated[_Whole, Field(ge=1, le=2**31 - 1), Allowed("a whole number, 1 or more")]

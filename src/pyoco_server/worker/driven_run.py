@@ -16,7 +16,7 @@ from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 
-SETTLE_SEC: Final = 0.02
+SETTLE_SEC: Final = 0.05
 """A change is written this much later: a run that is over by then has one snapshot less to write."""
 
 PACE_SEC: Final = 0.1

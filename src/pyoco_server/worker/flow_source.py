@@ -48,7 +48,7 @@ class FlowSource:
     async def named(self, flow_name: str) -> Resolved:
         """The flow of that name; FlowNotFoundError if there is none, and whatever the user's code raises."""
         try:
-            found = await asyncio.to_thread(self._resolver, flow_name)  # user code: it may import, or even wait
+            found = await self._resolved(flow_name)
         except KeyError as error:
             told = error.args[0] if error.args and error.args[0] != flow_name else "unknown to the resolver"
             raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {told}") from error
@@ -57,6 +57,11 @@ class FlowSource:
         if not isinstance(found, Flow):
             raise FlowNotFoundError(f"the resolver gave a {type(found).__name__} for '{flow_name}', not a Flow")
         return read_flow(found)
+
+    async def _resolved(self, flow_name: str) -> Any:  # noqa: ANN401 whatever a resolver gives
+        if isinstance(self._resolver, Flows):
+            return self._resolver(flow_name)
+        return await asyncio.to_thread(self._resolver, flow_name)  # user code: it may import, or even wait
 
     async def from_yaml(self, text: str, flow_name: str) -> Resolved:
         """The flow a flow.yaml describes; FlowNotFoundError if code it refers to is not installed here."""
@@ -85,7 +90,20 @@ def load_resolver(spec: str) -> Resolver:
     return resolver
 
 
-def discover(places: Sequence[str]) -> Resolver:
+class Flows:
+    """A resolver over flows that are there already."""
+
+    def __init__(self, flows: Mapping[str, Flow | FlowModel]) -> None:
+        self._flows = flows
+
+    def __call__(self, flow_name: str) -> Flow | FlowModel:
+        """The flow of that name; KeyError names those there are."""
+        if flow_name not in self._flows:
+            raise KeyError(f"there are {', '.join(sorted(self._flows)) or 'none'}")
+        return self._flows[flow_name]
+
+
+def discover(places: Sequence[str]) -> Flows:
     """A resolver over all flows found in these modules, packages, Python files or flow.yaml files, by their names.
 
     A flow.yaml has no name of its own: it goes by its file's.
@@ -98,13 +116,7 @@ def discover(places: Sequence[str]) -> Resolver:
                 raise ResolverError(f"two flows are called '{found.name}': in {origins[found.name]} and in {origin}")
             flows[found.name] = found
             origins.setdefault(found.name, origin)
-
-    def resolve(flow_name: str) -> Flow | FlowModel:
-        if flow_name not in flows:
-            raise KeyError(f"there are {', '.join(sorted(flows)) or 'none'}")
-        return flows[flow_name]
-
-    return resolve
+    return Flows(flows)
 
 
 def _flows_in(where: str) -> Iterator[tuple[str, Flow | FlowModel]]:

@@ -86,36 +86,37 @@ class WheelSync:
         self._out.discard(slot)
         self._came_in.set()
         async with self._lock:
+            if self._next_at is None or self._elapsed() >= self._next_at:
+                await self._look()
             while self._next_at is None:  # without a first look nobody knows which code is the right one
-                if not await self._look():
-                    await asyncio.sleep(_AWAY_SEC)
-            if self._elapsed() >= self._next_at:
+                await asyncio.sleep(_AWAY_SEC)
                 await self._look()
         self._out.add(slot)
 
-    async def _look(self) -> bool:
-        """Compare, and change what has to be; False if the registry did not answer."""
+    async def _look(self) -> None:
+        """Compare, and change what has to be; the next look is due an interval later, once one has succeeded."""
         try:
             wheels = await self._registry.all()
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="wheel_sync_failed", exc=error, level=logging.WARNING)
             self._status.failed(self._now(), "ERR-PYOCO-0003", str(error))
-            self._wait_an_interval(first=False)
-            return False
+            if self._next_at is not None:
+                self._wait_an_interval()
+            self._tell()
+            return
         selection = self._selected(wheels)
         self._status.looked(self._now(), selection.wanted, selection.skipped)
+        self._tell()  # to wait for runs may take its time
         if not self._is_due(selection):
             if not self._troubled(selection):
                 self._status.succeeded(self._now())
         elif await self._idle():
             await self._sync(wheels, selection)
-        self._wait_an_interval(first=True)
-        return True
-
-    def _wait_an_interval(self, *, first: bool) -> None:
-        if first or self._next_at is not None:
-            self._next_at = self._elapsed() + self._options.interval_sec
+        self._wait_an_interval()
         self._tell()
+
+    def _wait_an_interval(self) -> None:
+        self._next_at = self._elapsed() + self._options.interval_sec
 
     def _selected(self, wheels: Sequence[Wheel]) -> Selection:
         """What the registry has for us, without what turned out not to do."""
@@ -185,7 +186,7 @@ class WheelSync:
             failed = failed or not sound
             if chosen is not None:
                 active[package] = chosen
-        await self._switch_to(active)
+        failed = not await self._switch_to(active) or failed
         self._troubles = {wheel.nuid: self._troubles[wheel.nuid] for wheel in wheels if wheel.nuid in self._troubles}
         await self._house.tidy(wheels)
         if self._unfit:
@@ -238,13 +239,19 @@ class WheelSync:
         )
         self._status.failed(self._now(), "ERR-PYOCO-0024", str(error), wheel.name)
 
-    async def _switch_to(self, active: dict[str, Wheel]) -> None:
+    async def _switch_to(self, active: dict[str, Wheel]) -> bool:
+        """Use exactly these; False if that could not be done."""
         before, after = ({wheel.nuid: wheel for wheel in some.values()} for some in (self._active, active))
         updated = [wheel for nuid, wheel in after.items() if nuid not in before]
         removed = [wheel for package, wheel in self._active.items() if package not in active]
         if not updated and not removed:
-            return
-        await self._house.activate([*after.values()])
+            return True
+        try:
+            await self._house.activate([*after.values()])
+        except WheelInstallError as error:
+            log_error(_log, "ERR-PYOCO-0024", action="wheel_sync_failed", exc=error, reason=str(error))
+            self._status.failed(self._now(), "ERR-PYOCO-0024", str(error))
+            return False
         self._active = active
         await self._on_change()
         self._status.synced(self._now(), updated, removed, [*active.values()])
@@ -258,6 +265,7 @@ class WheelSync:
                 "removed": sorted(wheel.name for wheel in removed),
             },
         )
+        return True
 
     def _tell(self) -> None:
         self._note(wheel_sync=self._status.told())

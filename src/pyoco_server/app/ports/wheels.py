@@ -142,7 +142,10 @@ class WheelHouse(Protocol):
         ...
 
     async def activate(self, wheels: Sequence[Wheel]) -> None:
-        """From now on the code of exactly these is imported; what was imported of others is forgotten."""
+        """From now on the code of exactly these is imported; what was imported of others is forgotten.
+
+        WheelInstallError if one of them is not there any more; then nothing has changed.
+        """
         ...
 
     async def tidy(self, known: Sequence[Wheel]) -> None:

@@ -1,163 +1,107 @@
 """The core's own view: executions, and all twelve commands, so that a worker in any language can drive one."""
 
-from enum import StrEnum
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Depends, Header, Query, Response
+from fastapi import APIRouter, Body
 
 from pyoco_server.app.command_desk import Answer
+from pyoco_server.app.run_queries import visible_run
 from pyoco_server.core import event_to_dict, graph_from_log, graph_to_dict
-from pyoco_server.core.wire import JsonObject
-from pyoco_server.gateway.errors import NotFoundError
-from pyoco_server.gateway.ids import checked_id, is_id
-from pyoco_server.gateway.principal import Asking, Principal
-from pyoco_server.gateway.routers.run_events import MOST_EVENTS, events_page, open_visible, state_at
-from pyoco_server.gateway.services import Services, services
+from pyoco_server.gateway import command_fields
+from pyoco_server.gateway.answers import Json, documented
+from pyoco_server.gateway.command_fields import EXECUTION_VERBS, NODE_VERBS, Verb
+from pyoco_server.gateway.commanding import Commanding
+from pyoco_server.gateway.documents import CommandAnswer, EventPage, GraphDocument, StateDocument
+from pyoco_server.gateway.ids import ExecutionId, NodeId, checked_id
+from pyoco_server.gateway.principal import Asking
+from pyoco_server.gateway.routers.run_events import ERRORS, After, At, Limit, events_page, state_at
+from pyoco_server.gateway.services import Given
+from pyoco_server.gateway.strict_json import StrictRoute
 
-router = APIRouter(prefix="/executions", tags=["executions"])
-Given = Annotated[Services, Depends(services)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200)]
-Correlation = Annotated[str | None, Header(alias="X-Correlation-Id", max_length=200)]
+router = APIRouter(prefix="/executions", tags=["executions"], route_class=StrictRoute)
 Fields = Annotated[dict[str, Any] | None, Body()]
+_REFUSALS: Final = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0103", "ERR-PYOCO-0105", "ERR-PYOCO-0003")
+_UNKNOWN: Final = ("ERR-PYOCO-0005", "ERR-PYOCO-0104")
+_TOLD: Final = "202 with the events it led to; 200 without any if it was given before; 409 if a guard refuses."
 
 
-class ExecutionVerb(StrEnum):
-    """What may be asked of an execution."""
-
-    START = "start"
-    CANCEL = "cancel"
-    ARCHIVE = "archive"
-
-
-class NodeVerb(StrEnum):
-    """What may be said of a node."""
-
-    READY = "ready"
-    START = "start"
-    PROGRESS = "progress"
-    WAIT = "wait"
-    REQUEST_RESUME = "request-resume"
-    RESUME = "resume"
-    SUCCEED = "succeed"
-    FAIL = "fail"
-
-
-_EXECUTION_COMMANDS = {
-    ExecutionVerb.START: "StartExecution",
-    ExecutionVerb.CANCEL: "CancelExecution",
-    ExecutionVerb.ARCHIVE: "ArchiveExecution",
-}
-_NODE_COMMANDS = {
-    NodeVerb.READY: "MarkNodeReady",
-    NodeVerb.START: "StartNode",
-    NodeVerb.PROGRESS: "ReportNodeProgress",
-    NodeVerb.WAIT: "PutNodeWaiting",
-    NodeVerb.REQUEST_RESUME: "RequestResumeNode",
-    NodeVerb.RESUME: "ResumeNode",
-    NodeVerb.SUCCEED: "SucceedNode",
-    NodeVerb.FAIL: "FailNode",
-}
-
-
-@router.post("", summary="CreateExecution", status_code=202)
-async def create(
-    given: Given,
-    asking: Asking,
-    response: Response,
-    body: Fields = None,
-    key: Key = None,
-    correlation: Correlation = None,
-) -> JsonObject:
+@router.post(
+    "",
+    summary="CreateExecution",
+    status_code=202,
+    responses=documented(*_REFUSALS, ok=CommandAnswer, accepted=CommandAnswer),
+    openapi_extra=command_fields.document(command_fields.CREATE),
+)
+async def create(asker: Commanding, body: Fields = None) -> Json:
     """Create an execution on a registered graph: ``{graphId, input?, executionId?}``."""
-    fields = _fields(body, asking, correlation)
+    fields = dict(body or {})
     if fields.get("executionId") is not None:
         checked_id(str(fields["executionId"]), "executionId")
-    answer = await given.commands.create(fields, key=key, tenant_id=asking.tenant_id)
-    return _told(answer, response)
+    return _told(await asker.create(fields))
 
 
-@router.get("/{execution_id}", summary="The state of an execution")
-async def get(
-    execution_id: str, given: Given, asking: Asking, at: Annotated[int | None, Query(ge=0)] = None
-) -> JsonObject:
+@router.get("/{execution_id}", summary="The state of an execution", responses=documented(*ERRORS, ok=StateDocument))
+async def get(execution_id: ExecutionId, given: Given, asking: Asking, at: At = None) -> Json:
     """Now, or after so many events."""
-    return state_at(await open_visible(given, asking, execution_id), at)
+    return Json(state_at(await visible_run(given.desk, execution_id, tenant_id=asking.tenant_id), at))
 
 
-@router.get("/{execution_id}/events", summary="The log of an execution")
+@router.get("/{execution_id}/events", summary="The log of an execution", responses=documented(*ERRORS, ok=EventPage))
 async def get_events(
-    execution_id: str,
-    given: Given,
-    asking: Asking,
-    after: Annotated[int, Query(ge=0)] = 0,
-    limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 1_000,
-) -> JsonObject:
+    execution_id: ExecutionId, given: Given, asking: Asking, after: After = 0, limit: Limit = 1_000
+) -> Json:
     """Everything that happened, in order."""
-    return events_page(await open_visible(given, asking, execution_id), after, limit)
+    return Json(events_page(await visible_run(given.desk, execution_id, tenant_id=asking.tenant_id), after, limit))
 
 
-@router.get("/{execution_id}/graph", summary="The graph of an execution")
-async def get_graph(execution_id: str, given: Given, asking: Asking) -> JsonObject:
+@router.get(
+    "/{execution_id}/graph", summary="The graph of an execution", responses=documented(*ERRORS, ok=GraphDocument)
+)
+async def get_graph(execution_id: ExecutionId, given: Given, asking: Asking) -> Json:
     """The structure, from the log."""
-    return graph_to_dict(graph_from_log((await open_visible(given, asking, execution_id)).events))
+    run = await visible_run(given.desk, execution_id, tenant_id=asking.tenant_id)
+    return Json(graph_to_dict(graph_from_log(run.events)))
 
 
-@router.post("/{execution_id}/{verb}", summary="StartExecution, CancelExecution, ArchiveExecution", status_code=202)
-async def command(
-    execution_id: str,
-    verb: ExecutionVerb,
-    given: Given,
-    asking: Asking,
-    response: Response,
-    body: Fields = None,
-    key: Key = None,
-    correlation: Correlation = None,
-) -> JsonObject:
-    """202 with the events it led to, 200 without any if it was given before, 409 if a guard refuses."""
-    fields = {**_fields(body, asking, correlation), "type": _EXECUTION_COMMANDS[verb]}
-    return await _give(given, asking, execution_id, fields, key, response)
+def _execution_command(verb: Verb) -> Callable[..., Awaitable[Json]]:
+    async def command(execution_id: ExecutionId, asker: Commanding, body: Fields = None) -> Json:
+        return _told(await asker.give(execution_id, {**(body or {}), "type": verb.command}))
+
+    return command
 
 
-@router.post("/{execution_id}/nodes/{node_id:path}/{verb}", summary="The eight node commands", status_code=202)
-async def node_command(
-    execution_id: str,
-    node_id: str,
-    verb: NodeVerb,
-    given: Given,
-    asking: Asking,
-    response: Response,
-    body: Fields = None,
-    key: Key = None,
-    correlation: Correlation = None,
-) -> JsonObject:
-    """202 with the events it led to, 200 without any if it was given before, 409 if a guard refuses."""
-    fields = {**_fields(body, asking, correlation), "nodeId": node_id, "type": _NODE_COMMANDS[verb]}
-    return await _give(given, asking, execution_id, fields, key, response)
+def _node_command(verb: Verb) -> Callable[..., Awaitable[Json]]:
+    async def command(execution_id: ExecutionId, node_id: NodeId, asker: Commanding, body: Fields = None) -> Json:
+        return _told(await asker.give(execution_id, {**(body or {}), "nodeId": node_id, "type": verb.command}))
+
+    return command
 
 
-async def _give(
-    given: Services, asking: Principal, execution_id: str, fields: JsonObject, key: str | None, response: Response
-) -> JsonObject:
-    if not is_id(execution_id):
-        raise NotFoundError(f"there is no execution '{execution_id:.80}'")
-    answer = await given.commands.give(execution_id, fields, key=key, tenant_id=asking.tenant_id)
-    return _told(answer, response)
-
-
-def _fields(body: dict[str, Any] | None, asking: Principal, correlation: str | None) -> JsonObject:
-    fields = dict(body or {})
-    actor = asking.actor
-    fields["actor"] = {"kind": actor.kind.value} | ({"id": actor.id} if actor.id else {})
-    if correlation is not None:
-        fields["correlationId"] = correlation
-    return fields
-
-
-def _told(answer: Answer, response: Response) -> JsonObject:
-    if not answer.events:
-        response.status_code = 200
-    return {
+def _told(answer: Answer) -> Json:
+    body = {
         "executionId": answer.execution_id,
         "version": answer.version,
         "events": [event_to_dict(event) for event in answer.events],
     }
+    return Json(body, status_code=202 if answer.events else 200)
+
+
+def _add(path: str, verb: Verb, endpoint: Callable[..., Awaitable[Json]]) -> None:
+    router.add_api_route(
+        f"{path}/{verb.name}",
+        endpoint,
+        methods=["POST"],
+        name=verb.command,
+        summary=verb.command,
+        description=f"{verb.told} {_TOLD}",
+        status_code=202,
+        responses=documented(*_UNKNOWN, *_REFUSALS, ok=CommandAnswer, accepted=CommandAnswer),
+        openapi_extra=command_fields.document(verb),
+    )
+
+
+for _verb in EXECUTION_VERBS:
+    _add("/{execution_id}", _verb, _execution_command(_verb))
+for _verb in NODE_VERBS:
+    _add("/{execution_id}/nodes/{node_id:path}", _verb, _node_command(_verb))

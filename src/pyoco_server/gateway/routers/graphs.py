@@ -1,18 +1,23 @@
 """The registry of graphs, for executions that are driven from outside."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Body, Depends, Response
+from fastapi import APIRouter, Body, Path
 
 from pyoco_server.core import graph_from_dict, graph_to_dict
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.gateway.answers import Json, documented
+from pyoco_server.gateway.documents import GraphDocument
 from pyoco_server.gateway.errors import ConflictError, NotFoundError
-from pyoco_server.gateway.ids import checked_id
-from pyoco_server.gateway.services import Services, services
+from pyoco_server.gateway.ids import checked_id, is_id
+from pyoco_server.gateway.outages import in_time
+from pyoco_server.gateway.services import Given
+from pyoco_server.gateway.strict_json import StrictRoute
 
-router = APIRouter(prefix="/graphs", tags=["graphs"])
-Given = Annotated[Services, Depends(services)]
+router = APIRouter(prefix="/graphs", tags=["graphs"], route_class=StrictRoute)
+GraphId = Annotated[str, Path(description="1 to 128 letters, digits, '_' and '-'.")]
+_REFUSALS: Final = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0105", "ERR-PYOCO-0003")
 
 _EXAMPLE: JsonObject = {
     "nodes": [
@@ -23,27 +28,36 @@ _EXAMPLE: JsonObject = {
     "edges": [{"from": "start", "to": "work"}, {"from": "work", "to": "end"}],
 }
 
+Nodes = Annotated[dict[str, Any], Body(examples=[_EXAMPLE], description="Nodes and edges.")]
 
-@router.put("/{graph_id}", summary="Register a graph", status_code=201)
+
+@router.put(
+    "/{graph_id}",
+    summary="Register a graph",
+    status_code=201,
+    responses=documented(*_REFUSALS, ok=GraphDocument, created=GraphDocument),
+)
 async def put_graph(
-    graph_id: str, body: Annotated[dict[str, Any], Body(examples=[_EXAMPLE])], given: Given, response: Response
-) -> JsonObject:
+    graph_id: GraphId, body: Annotated[dict[str, Any], Body(examples=[_EXAMPLE])], given: Given
+) -> Json:
     """A graph never changes once it is registered; the same one again is fine, another one needs another id."""
-    graph = graph_from_dict({**body, "graphId": checked_id(graph_id, "graphId")})
-    written = graph_to_dict(graph)
+    written = graph_to_dict(graph_from_dict({**body, "graphId": checked_id(graph_id, "graphId")}))
     encoded = msgspec.json.encode(written, order="sorted")
     if await given.graphs.get(graph_id) == encoded:
-        response.status_code = 200
-    elif not await given.graphs.put(graph_id, encoded):
+        return Json(written)
+    if not await in_time(given.graphs.put(graph_id, encoded)):
         raise ConflictError(f"another graph is registered as '{graph_id}'; give this one another id")
-    return written
+    return Json(written, status_code=201)
 
 
-@router.get("/{graph_id}", summary="A registered graph")
-async def get_graph(graph_id: str, given: Given) -> JsonObject:
+@router.get(
+    "/{graph_id}",
+    summary="A registered graph",
+    responses=documented("ERR-PYOCO-0104", "ERR-PYOCO-0002", "ERR-PYOCO-0003", ok=GraphDocument),
+)
+async def get_graph(graph_id: GraphId, given: Given) -> Json:
     """The graph as it was registered."""
-    found = await given.graphs.get(checked_id(graph_id, "graphId"))
+    found = await given.graphs.get(graph_id) if is_id(graph_id) else None
     if found is None:
-        raise NotFoundError(f"no graph is registered as '{graph_id}'")
-    graph: JsonObject = msgspec.json.decode(found)
-    return graph
+        raise NotFoundError(f"no graph is registered as '{graph_id:.80}'")
+    return Json(msgspec.json.decode(found))

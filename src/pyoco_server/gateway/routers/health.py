@@ -1,28 +1,31 @@
 """Is the gateway there, and can it work?"""
 
-from typing import Annotated, Any
+import math
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends
 
+from pyoco_server.gateway.answers import Documented, Json
+from pyoco_server.gateway.documents import Healthy, Readiness
 from pyoco_server.gateway.services import Services, services
 
 router = APIRouter(tags=["health"])
+_READINESS: Final[Documented] = {200: {"model": Readiness}, 503: {"model": Readiness, "description": "NATS is away."}}
 
 
-@router.get("/health", summary="Is the gateway there?")
-async def health() -> dict[str, str]:
+@router.get("/health", summary="Is the gateway there?", responses={200: {"model": Healthy}})
+async def health() -> Json:
     """Always ``ok`` while the gateway answers; whether it can work is told by ``/health/ready``."""
-    return {"status": "ok"}
+    return Json({"status": "ok"})
 
 
-@router.get("/health/ready", summary="Can the gateway work?", responses={503: {"description": "NATS is away"}})
-async def ready(given: Annotated[Services, Depends(services)], response: Response) -> dict[str, Any]:
-    """Whether NATS can be reached, and how far the index lags behind."""
-    connected = given.store.is_connected
-    if not connected:
-        response.status_code = 503
-    return {
+@router.get("/health/ready", summary="Can the gateway work?", responses=_READINESS)
+async def ready(given: Annotated[Services, Depends(services)]) -> Json:
+    """Whether NATS can be reached, and how far the index lags behind (null: it never was up to date)."""
+    connected, lag_sec = given.store.is_connected, given.keeper.lag_sec
+    body = {
         "status": "ready" if connected else "unavailable",
         "nats": "connected" if connected else "disconnected",
-        "index_lag_sec": round(given.keeper.lag_sec, 3),
+        "index_lag_sec": round(lag_sec, 3) if math.isfinite(lag_sec) else None,
     }
+    return Json(body, status_code=200 if connected else 503)

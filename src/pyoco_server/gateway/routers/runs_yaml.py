@@ -1,29 +1,37 @@
 """Runs that bring their flow along: a flow.yaml in the request."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Form, UploadFile
+from fastapi import APIRouter, Form, UploadFile
 
 from pyoco_server.app.submitting import Submission
+from pyoco_server.core.wire import parse_object
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import FlowName, Tag
+from pyoco_server.gateway.documents import YamlRunAccepted
 from pyoco_server.gateway.errors import YamlTooLargeError
+from pyoco_server.gateway.headers import IdempotencyKey
+from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.principal import Asking
-from pyoco_server.gateway.services import Services, services
+from pyoco_server.gateway.services import Given
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+_TOLD = ("run_id", "status", "workflow_yaml_sha256", "workflow_yaml_bytes")
+_ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0016", "ERR-PYOCO-0101", "ERR-PYOCO-0105", "ERR-PYOCO-0003")
 
 
-@router.post("/yaml", summary="Submit a flow.yaml")
+@router.post("/yaml", summary="Submit a flow.yaml", responses=documented(*_ERRORS, ok=YamlRunAccepted))
 async def submit_yaml(
-    given: Annotated[Services, Depends(services)],
+    given: Given,
     asking: Asking,
     workflow: Annotated[UploadFile, Form(description="The flow.yaml.")],
     flow_name: Annotated[FlowName, Form()],
     tag: Annotated[Tag | None, Form()] = None,
-) -> dict[str, Any]:
+    key: IdempotencyKey = None,
+) -> Json:
     """The flow travels in the job; of it, the snapshot keeps only the size and the SHA-256."""
     most = given.settings.http.workflow_yaml_max_bytes
     content = await workflow.read(most + 1)
@@ -33,19 +41,14 @@ async def submit_yaml(
     model = await asyncio.to_thread(read_flow_yaml, text, name=flow_name, max_bytes=most)
     submission = Submission(
         flow_name=flow_name,
-        params=dict(model.defaults),
+        params=parse_object(model.defaults),
         tag=tag or given.settings.routing.default_tag,
         workflow_yaml=text,
         tenant_id=asking.tenant_id,
         api_key_id=asking.api_key_id,
     )
-    snapshot = await given.submitter.submit(submission, asking.actor)
-    return {
-        "run_id": snapshot["run_id"],
-        "status": snapshot["status"],
-        "workflow_yaml_sha256": snapshot["workflow_yaml_sha256"],
-        "workflow_yaml_bytes": snapshot["workflow_yaml_bytes"],
-    }
+    snapshot = await in_time(given.once.submit(submission, asking.actor, key=key))
+    return Json({name: snapshot[name] for name in _TOLD})
 
 
 def _text(content: bytes) -> str:

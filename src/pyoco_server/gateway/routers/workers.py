@@ -1,18 +1,22 @@
 """Workers: who is there, and which of them are shown."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Path, Query
 
 from pyoco_server.app.ports import WorkerRecord
-from pyoco_server.app.worker_views import ACTIVE, shown
+from pyoco_server.app.worker_views import selected, shown
+from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import PatchWorker
+from pyoco_server.gateway.documents import WorkerDocument, WorkerPatched
 from pyoco_server.gateway.errors import WorkerNotFoundError
-from pyoco_server.gateway.services import Services, services
+from pyoco_server.gateway.ids import is_id
+from pyoco_server.gateway.outages import in_time
+from pyoco_server.gateway.services import Given
+from pyoco_server.gateway.strict_json import StrictRoute
 
-router = APIRouter(prefix="/workers", tags=["workers"])
-Given = Annotated[Services, Depends(services)]
+router = APIRouter(prefix="/workers", tags=["workers"], route_class=StrictRoute)
 
 
 class Scope(StrEnum):
@@ -31,37 +35,45 @@ class State(StrEnum):
     DISCONNECTED = "DISCONNECTED"
 
 
-@router.get("", summary="List workers")
+@router.get(
+    "",
+    summary="List workers",
+    responses=documented("ERR-PYOCO-0019", "ERR-PYOCO-0003", ok=list[WorkerDocument]),
+)
 async def list_workers(
     given: Given,
-    scope: Scope = Scope.ACTIVE,
+    scope: Annotated[Scope | None, Query(description="`active` unless given; with a state alone, `all`.")] = None,
     state: State | None = None,
     *,
     include_hidden: bool = False,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> list[dict[str, Any]]:
+) -> Json:
     """The workers in the registry; those that are active and not hidden, unless others are asked for."""
-    now = given.clock.now().timestamp()
     timeout_sec = given.settings.heartbeat.worker_disconnect_timeout_sec
-    found = shown(await given.workers.all(), now=now, timeout_sec=timeout_sec)
-    if state is not None:
-        found = [worker for worker in found if worker["state"] == state.value]
-    elif scope is Scope.ACTIVE:
-        found = [worker for worker in found if worker["state"] in ACTIVE]
-    if not include_hidden:
-        found = [worker for worker in found if not worker.get("hidden")]
-    return found[:limit]
+    found = shown(await given.workers.all(), now=given.now, timeout_sec=timeout_sec)
+    wanted = selected(
+        found,
+        active_only=scope is Scope.ACTIVE or (scope is None and state is None),
+        state=state.value if state is not None else None,
+        include_hidden=include_hidden,
+    )
+    return Json(wanted[:limit])
 
 
-@router.patch("/{worker_id}", summary="Hide or show a worker")
-async def patch_worker(worker_id: str, body: PatchWorker, given: Given) -> dict[str, Any]:
+@router.patch(
+    "/{worker_id}",
+    summary="Hide or show a worker",
+    responses=documented("ERR-PYOCO-0020", "ERR-PYOCO-0019", "ERR-PYOCO-0101", "ERR-PYOCO-0003", ok=WorkerPatched),
+)
+async def patch_worker(
+    worker_id: Annotated[str, Path(description="The worker's id.")], body: PatchWorker, given: Given
+) -> Json:
     """Hidden workers are left out of the list; nothing else changes for them."""
-    now = given.clock.now().timestamp()
+    now = given.now
 
     def change(found: WorkerRecord | None) -> WorkerRecord | None:
         return None if found is None else {**found, "hidden": body.hidden, "updated_at": now}
 
-    changed = await given.workers.update(worker_id, change)
-    if changed is None:
-        raise WorkerNotFoundError(f"there is no worker '{worker_id}'")
-    return {"worker_id": worker_id, "hidden": body.hidden, "updated_at": now}
+    if not is_id(worker_id) or await in_time(given.workers.update(worker_id, change)) is None:
+        raise WorkerNotFoundError(f"there is no worker '{worker_id:.80}'")
+    return Json({"worker_id": worker_id, "hidden": body.hidden, "updated_at": now})

@@ -1,0 +1,45 @@
+"""Giving commands on behalf of whoever sent the request."""
+
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import Depends
+
+from pyoco_server.app.command_desk import Answer, Asked
+from pyoco_server.core.wire import JsonObject
+from pyoco_server.gateway.headers import Correlation, IdempotencyKey
+from pyoco_server.gateway.outages import in_time
+from pyoco_server.gateway.principal import Asking, Principal
+from pyoco_server.gateway.services import Given, Services
+
+
+class Asker(NamedTuple):
+    """Who asks, under which key, and as part of what."""
+
+    given: Services
+    principal: Principal
+    key: str | None
+    correlation: str | None
+
+    async def give(self, execution_id: str, fields: JsonObject) -> Answer:
+        """Give a command to an execution."""
+        return await in_time(self.given.commands.give(execution_id, self._asked(fields)))
+
+    async def create(self, fields: JsonObject) -> Answer:
+        """Create an execution."""
+        return await in_time(self.given.commands.create(self._asked(fields)))
+
+    def _asked(self, fields: JsonObject) -> Asked:
+        actor = self.principal.actor
+        said: dict[str, Any] = {**fields, "actor": {"kind": actor.kind.value} | ({"id": actor.id} if actor.id else {})}
+        if self.correlation is not None:
+            said["correlationId"] = self.correlation
+        return Asked(
+            fields=said, key=self.key, tenant_id=self.principal.tenant_id, api_key_id=self.principal.api_key_id
+        )
+
+
+async def _asker(given: Given, asking: Asking, key: IdempotencyKey = None, correlation: Correlation = None) -> Asker:
+    return Asker(given, asking, key, correlation)
+
+
+Commanding = Annotated[Asker, Depends(_asker)]

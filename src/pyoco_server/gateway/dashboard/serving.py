@@ -1,0 +1,84 @@
+"""Serving the dashboard's files: nothing but what is in ``static``, and under rules that allow no foreign code."""
+
+import asyncio
+import hashlib
+import html
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from pyoco_server.gateway.dashboard.language import opening_language
+from pyoco_server.gateway.errors import NotFoundError
+from pyoco_server.gateway.services import Services
+
+router = APIRouter(tags=["dashboard"], include_in_schema=False)
+
+PAGE: Final = Path(__file__).parent / "index.html"
+STATIC: Final = Path(__file__).parent / "static"
+HTML: Final = "text/html; charset=utf-8"
+TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "application/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+_MODULES: Final = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js"))
+_PRELOADED: Final = "\n    ".join(f'<link rel="modulepreload" href="/static/{name}">' for name in _MODULES)
+"""All modules are asked for at once, and not one after the other as they name each other."""
+
+
+@router.api_route("/", methods=["GET", "HEAD"], summary="The dashboard")
+async def index(request: Request) -> Response:
+    """The one page; what it has to know about the server stands in attributes of its root."""
+    given: Services = request.app.state.services  # for everybody, and also while NATS is away: the page tells so
+    page = await asyncio.to_thread(_page)
+    settings = given.settings
+    filled = page.replace("{{language}}", opening_language(settings.http.dashboard_language).value)
+    filled = filled.replace("{{api-key-header}}", html.escape(settings.auth.api_key_header))
+    filled = filled.replace("{{modules}}", _PRELOADED)
+    return _answer(request, filled.encode(), HTML)
+
+
+@router.api_route("/static/{path:path}", methods=["GET", "HEAD"], summary="A file of the dashboard")
+async def asset(path: str, request: Request) -> Response:
+    """One file, as it is."""
+    return _answer(request, await asyncio.to_thread(_read, path), TYPES[Path(path).suffix])
+
+
+def _page() -> str:
+    try:
+        return PAGE.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotFoundError("the dashboard is not installed with this server") from error
+
+
+def _read(path: str) -> bytes:
+    """What is in the file; NotFoundError for what is no file of the dashboard, wherever the path may lead."""
+    try:
+        found = (STATIC / path).resolve()
+        if Path(path).suffix in TYPES and found.is_relative_to(STATIC.resolve()):
+            return found.read_bytes()
+    except (OSError, ValueError) as error:  # not there, not readable, or no path at all
+        raise NotFoundError(f"the dashboard has no file '{path:.200}'") from error
+    raise NotFoundError(f"the dashboard has no file '{path:.200}'")
+
+
+def _answer(request: Request, content: bytes, media_type: str) -> Response:
+    """The content, or the news that the browser has it already."""
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {**_HEADERS, "ETag": tag}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)

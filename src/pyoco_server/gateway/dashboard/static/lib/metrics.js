@@ -1,0 +1,77 @@
+/** Metrics: read every few seconds by one reader for all who show them, and kept as long as the page is open. */
+
+import { askText } from "./api.js";
+import { nowSeconds } from "./format.js";
+import { poll } from "./polling.js";
+
+const EVERY_MS = 2_000;
+const KEPT = 900;
+
+/** @type {Reading[]} */
+const readings = [];
+/** @type {Set<() => void>} */
+const listeners = new Set();
+
+/** Everything read so far, oldest first. */
+export const history = () => readings;
+
+/** Begin; for as long as the page lives. */
+export function beginMetrics() {
+  poll(read, EVERY_MS, new AbortController().signal);
+}
+
+/**
+ * Be told of every reading.
+ * @param {() => void} listener
+ * @param {AbortSignal} signal
+ */
+export function onMetrics(listener, signal) {
+  listeners.add(listener);
+  signal.addEventListener("abort", () => listeners.delete(listener));
+  if (readings.length) listener();
+}
+
+export async function read() {
+  const samples = parse(await askText("/metrics"));
+  readings.push({ at: nowSeconds(), samples });
+  if (readings.length > KEPT) readings.shift();
+  listeners.forEach((listener) => listener());
+}
+
+/**
+ * The values of one metric in a reading, by one of its labels.
+ * @param {Reading | undefined} reading
+ * @param {string} name
+ * @param {string} label
+ * @returns {Map<string, number>}
+ */
+export function byLabel(reading, name, label) {
+  const found = (reading?.samples ?? []).filter((sample) => sample.name === name);
+  return new Map(found.map((sample) => [sample.labels[label] ?? "", sample.value]));
+}
+
+/**
+ * Prometheus' text format.
+ * @param {string} text
+ * @returns {Sample[]}
+ */
+export function parse(text) {
+  const samples = [];
+  for (const line of text.split("\n")) {
+    const found = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/.exec(line);
+    if (!found || line.startsWith("#")) continue;
+    const labels = Object.fromEntries(
+      [...(found[2] ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, name, value]) => [
+        name,
+        unescaped(value ?? ""),
+      ]),
+    );
+    samples.push({ name: found[1] ?? "", labels, value: Number(found[3]) });
+  }
+  return samples;
+}
+
+/** @param {string} value */
+function unescaped(value) {
+  return value.replace(/\\(.)/g, (_, letter) => (letter === "n" ? "\n" : letter));
+}

@@ -1,0 +1,42 @@
+/** Where the reader is, in the part of the address behind the '#': a reload, a bookmark and the back button all work. */
+
+const VIEWS = ["runs", "workers", "wheels", "queue", "metrics"];
+
+/** @returns {Route} */
+export function here() {
+  const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  const [view = "", ...rest] = path.split("/");
+  const id = rest.length ? decodeURIComponent(rest.join("/")) : null;
+  if (!VIEWS.includes(view)) return { view: "runs", id: null, query: new URLSearchParams() };
+  return { view: view === "runs" && id ? "run" : view, id, query: new URLSearchParams(query) };
+}
+
+/**
+ * The address of a place.
+ * @param {string} view
+ * @param {string | null} [id]
+ * @param {URLSearchParams | Record<string, string>} [query]
+ */
+export function address(view, id = null, query = {}) {
+  const text = new URLSearchParams(query).toString();
+  return `#/${view}${id ? `/${encodeURIComponent(id)}` : ""}${text ? `?${text}` : ""}`;
+}
+
+/** @param {string} to */
+export function go(to) {
+  location.hash = to;
+}
+
+/**
+ * Change the query of this place without a step in the history.
+ * @param {Record<string, string | null>} changes
+ */
+export function amend(changes) {
+  const { view, id, query } = here();
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === "") query.delete(name);
+    else query.set(name, value);
+  }
+  history.replaceState(null, "", address(view === "run" ? "runs" : view, id, query));
+  dispatchEvent(new Event("amended"));
+}

@@ -1,0 +1,176 @@
+/** Metrics: small plots of what the gateway tells about itself, drawn as long as the page is open. */
+
+import { errorPanel } from "../../components/controls.js";
+import { plot } from "../../components/plot.js";
+import { RUN_STATUSES, toneOf, wordOf } from "../../components/status.js";
+import { ask, isAbort } from "../../lib/api.js";
+import { h, say } from "../../lib/dom.js";
+import { duration, nowSeconds, number } from "../../lib/format.js";
+import { t } from "../../lib/i18n.js";
+import { history, onMetrics } from "../../lib/metrics.js";
+import { poll } from "../../lib/polling.js";
+import { labels, percentile, series, throughput } from "./series.js";
+
+const LOOK_MS = 4_000;
+const TONES = ["running", "waiting", "good", "cancelling", "bad", "cancelled", "pending"];
+
+/** @type {{at: number, queued: number[], took: number[]}[]} kept while the page is open, as the metrics are */
+const latencies = [];
+
+/**
+ * @param {HTMLElement} root
+ * @param {Route} _route
+ * @param {AbortSignal} signal
+ * @returns {View}
+ */
+export function mount(root, _route, signal) {
+  const whole = (/** @type {number} */ value) => number(Math.round(value * 10) / 10);
+  const status = plot(t("metrics.live_runs"), whole);
+  const rate = plot(t("metrics.throughput"), whole);
+  const queue = plot(t("metrics.queue"), whole);
+  const workers = plot(t("metrics.workers"), whole);
+  const waits = plot(t("metrics.waits"), duration);
+  const took = plot(t("metrics.took"), duration);
+  const tiles = h("div", { class: "tiles" });
+  const errors = h("div");
+  const raw = h("tbody");
+  root.append(
+    h(
+      "div",
+      { class: "page-head" },
+      h("h1", null, t("metrics.title")),
+      h("span", { class: "muted small" }, t("metrics.since_open")),
+    ),
+    errors,
+    tiles,
+    h(
+      "div",
+      { class: "plots" },
+      status.element,
+      rate.element,
+      queue.element,
+      workers.element,
+      waits.element,
+      took.element,
+    ),
+    h(
+      "details",
+      { class: "card" },
+      h("summary", null, t("metrics.raw")),
+      h("div", { class: "table-room" }, h("table", { class: "table" }, raw)),
+    ),
+  );
+
+  onMetrics(() => {
+    const readings = history();
+    const times = readings.map((reading) => reading.at);
+    const line = (/** @type {string} */ name, /** @type {string} */ label) =>
+      labels(readings, name, label).map((value, at) => ({
+        name: value,
+        tone: TONES[at % TONES.length] ?? "pending",
+        values: series(readings, name, label, value),
+      }));
+    status.show(
+      times,
+      ["RUNNING", "PENDING", "CANCELLING"].map((one) => ({
+        name: wordOf(one),
+        tone: toneOf(one),
+        values: series(readings, "pyoco_runs_total", "status", one),
+      })),
+    );
+    rate.show(
+      times,
+      ["COMPLETED", "FAILED", "CANCELLED"].map((one) => ({
+        name: wordOf(one),
+        tone: toneOf(one),
+        values: throughput(readings, one),
+      })),
+    );
+    queue.show(times, line("pyoco_queue_backlog", "tag"));
+    workers.show(
+      times,
+      ["RUNNING", "IDLE", "DISCONNECTED"].map((one) => ({
+        name: wordOf(`WORKER_${one}`),
+        tone: toneOf(`WORKER_${one}`),
+        values: series(readings, "pyoco_workers", "state", one),
+      })),
+    );
+    drawTiles(tiles, readings);
+    raw.replaceChildren(
+      ...(readings.at(-1)?.samples ?? []).map((sample) =>
+        h(
+          "tr",
+          null,
+          h("td", { class: "mono" }, sample.name),
+          h(
+            "td",
+            { class: "mono muted" },
+            Object.entries(sample.labels)
+              .map(([name, value]) => `${name}=${value}`)
+              .join(" "),
+          ),
+          h("td", { class: "number mono" }, String(sample.value)),
+        ),
+      ),
+    );
+  }, signal);
+
+  async function read() {
+    try {
+      /** @type {Run[]} */
+      const runs = await ask("/runs?limit=200", { signal });
+      latencies.push({
+        at: nowSeconds(),
+        queued: runs.flatMap((run) => (run.start_time === null ? [] : [run.start_time - run.submitted_at])),
+        took: runs.flatMap((run) =>
+          run.start_time === null || run.end_time === null ? [] : [run.end_time - run.start_time],
+        ),
+      });
+      if (latencies.length > 450) latencies.shift();
+      const times = latencies.map((one) => one.at);
+      const lines = (/** @type {"queued" | "took"} */ what) =>
+        [
+          [0.5, "p50", "good"],
+          [0.95, "p95", "cancelling"],
+          [0.99, "p99", "bad"],
+        ].map(([part, name, tone]) => ({
+          name: String(name),
+          tone: String(tone),
+          values: latencies.map((one) => percentile(one[what], Number(part))),
+        }));
+      waits.show(times, lines("queued"));
+      took.show(times, lines("took"));
+      errors.replaceChildren();
+    } catch (error) {
+      if (!isAbort(error)) errors.replaceChildren(errorPanel(error));
+      throw error;
+    }
+  }
+
+  poll(read, LOOK_MS, signal);
+  return {};
+}
+
+/**
+ * @param {HTMLElement} tiles
+ * @param {Reading[]} readings
+ */
+function drawTiles(tiles, readings) {
+  const last = readings.slice(-1);
+  if (!tiles.childElementCount)
+    tiles.append(
+      ...RUN_STATUSES.map((status) =>
+        h(
+          "div",
+          { class: "tile", "data-tone": toneOf(status) },
+          h("span", { class: "tile-value" }),
+          h("span", { class: "tile-word" }, wordOf(status)),
+        ),
+      ),
+    );
+  RUN_STATUSES.forEach((status, at) => {
+    const value = series(last, "pyoco_runs_total", "status", status)[0];
+    const shown = tiles.children[at]?.firstChild;
+    if (shown) say(shown, value === null || value === undefined ? "–" : number(value));
+  });
+}

@@ -1,0 +1,159 @@
+/** The head of a run: what it is, how it stands, and what can be done about it. */
+
+import { button, copy, facts, tagChip } from "../../components/controls.js";
+import { icon } from "../../components/icons.js";
+import { badge, showStatus, shownStatus } from "../../components/status.js";
+import { mayUse } from "../../lib/auth.js";
+import { curl } from "../../lib/curl.js";
+import { fill, h, say } from "../../lib/dom.js";
+import { hasEnded } from "../../lib/fold.js";
+import { age, clock, duration, moment, nowSeconds } from "../../lib/format.js";
+import { t } from "../../lib/i18n.js";
+import { address } from "../../lib/router.js";
+import { archive, cancel, resume } from "./actions.js";
+
+/**
+ * @param {import("./view.js").Desk} desk
+ * @returns {import("./view.js").Part}
+ */
+export function header(desk) {
+  const { model } = desk;
+  const title = h("h1", null, "…");
+  const status = badge("PENDING");
+  const then = h("span", { class: "then", hidden: true });
+  const about = h("div", { class: "run-facts" });
+  const waits = h("div", { class: "waits" });
+  const problem = h("p", { class: "run-error", hidden: true });
+  const cancelling = button(t("cancel.action"), () => model.run && cancel(model), { icon: "stop", kind: "danger" });
+  const archiving = button(t("archive.action"), () => model.run && archive(model), { icon: "archive" });
+  const element = h(
+    "div",
+    { class: "run-header" },
+    h(
+      "div",
+      { class: "page-head" },
+      h(
+        "a",
+        { class: "button quiet bare", href: address("runs"), "aria-label": t("run.back"), title: t("run.back") },
+        icon("back"),
+      ),
+      title,
+      status,
+      then,
+      h("code", { class: "mono muted run-id" }, model.runId),
+      button(t("run.copy_id"), () => void copy(model.runId), { icon: "copy", kind: "quiet", bare: true }),
+      h("span", { class: "spacer" }),
+      button(t("common.curl"), () => void copy(curl(model.path)), { icon: "copy", kind: "quiet" }),
+      archiving,
+      cancelling,
+    ),
+    about,
+    problem,
+    waits,
+  );
+  let drawnWaits = "";
+
+  function update() {
+    const { run } = model;
+    if (!run) return;
+    say(title, run.flow_name);
+    showStatus(status, model.at === null ? shownStatus(run) : model.state.status);
+    then.hidden = model.at === null;
+    say(then, t("travel.then"));
+    const ended = hasEnded(run.status);
+    cancelling.hidden = ended;
+    cancelling.disabled = run.status === "CANCELLING";
+    archiving.hidden = !ended || !mayUse("operate") || run.archived_at !== null;
+    fill(about, facts(rows(run)));
+    problem.hidden = !run.error;
+    say(problem, run.error ?? "");
+    const known = JSON.stringify(ended ? [] : (run.waiting ?? []));
+    if (known !== drawnWaits) fill(waits, ended ? [] : (run.waiting ?? []).map(waitCard));
+    drawnWaits = known;
+  }
+
+  /** @param {Waiting} wait */
+  function waitCard(wait) {
+    return h(
+      "div",
+      { class: "wait" },
+      h("span", { class: "badge-sign", "data-tone": "waiting", "aria-hidden": "true" }, "‖"),
+      h(
+        "div",
+        { class: "wait-text" },
+        h("strong", null, questionOf(wait) || t("resume.waits", { task: wait.task })),
+        h(
+          "span",
+          { class: "muted small" },
+          h("span", { class: "mono" }, wait.node_id),
+          wait.deadline ? ` · ${t("resume.until", { when: moment(Date.parse(wait.deadline) / 1000) })}` : "",
+        ),
+      ),
+      button(t("resume.action"), () => resume(model, wait), { icon: "play", kind: "primary" }),
+    );
+  }
+
+  return { element, update };
+}
+
+/** The words a prompt asks with. @param {Waiting} wait */
+export function questionOf(wait) {
+  const prompt = wait.prompt ?? {};
+  const found = ["question", "text", "message", "title", "label"]
+    .map((name) => prompt[name])
+    .find((text) => typeof text === "string");
+  return typeof found === "string" ? found : "";
+}
+
+/**
+ * @param {Run} run
+ * @returns {Parameters<typeof facts>[0]}
+ */
+function rows(run) {
+  const now = nowSeconds();
+  const extra = run.tags.filter((tag) => tag !== run.tag);
+  return [
+    [t("runs.tag"), h("span", { class: "tags" }, tagChip(run.tag), extra.map(tagChip))],
+    [t("run.worker"), run.worker_id ? workerFact(run) : null],
+    [
+      t("run.submitted"),
+      h("time", { title: moment(run.submitted_at) }, `${clock(run.submitted_at)} (${age(run.submitted_at, now)})`),
+    ],
+    [
+      t("run.queued"),
+      run.start_time === null ? duration(now - run.submitted_at) : duration(run.start_time - run.submitted_at),
+    ],
+    [
+      t("run.started"),
+      run.start_time === null ? null : h("time", { title: moment(run.start_time) }, clock(run.start_time)),
+    ],
+    [t("run.ended"), run.end_time === null ? null : h("time", { title: moment(run.end_time) }, clock(run.end_time))],
+    [t("runs.duration"), run.start_time === null ? null : duration((run.end_time ?? now) - run.start_time)],
+    [
+      t("run.cancelled_at"),
+      run.cancel_requested_at === null
+        ? null
+        : h("time", { title: moment(run.cancel_requested_at) }, clock(run.cancel_requested_at)),
+    ],
+    [t("run.cancelled_by"), run.cancel_requested_at === null ? null : (run.cancel_requested_by ?? "–")],
+    [t("run.cancelled_why"), run.cancel_reason],
+    [t("run.archived"), run.archived_at === null ? null : clock(run.archived_at)],
+    [t("run.tenant"), run.tenant_id],
+    [t("run.version"), String(run.version)],
+  ];
+}
+
+/** @param {Run} run */
+function workerFact(run) {
+  const alive = run.worker_alive;
+  const stale = !hasEnded(run.status) && alive === false;
+  return h(
+    "span",
+    null,
+    h("a", { href: address("workers"), class: "mono" }, run.worker_id ?? ""),
+    " ",
+    hasEnded(run.status) || alive === undefined
+      ? null
+      : h("span", { class: "alive", "data-tone": stale ? "bad" : "good" }, stale ? t("run.stale") : t("run.alive")),
+  );
+}

@@ -1,0 +1,265 @@
+/** The list of runs: live, filtered by the address, of any length. */
+
+import { button, emptyState, errorPanel } from "../../components/controls.js";
+import { ask, isAbort } from "../../lib/api.js";
+import { h, say } from "../../lib/dom.js";
+import { hasEnded } from "../../lib/fold.js";
+import { nowSeconds, number } from "../../lib/format.js";
+import { t } from "../../lib/i18n.js";
+import { poll } from "../../lib/polling.js";
+import { address, amend, go, here } from "../../lib/router.js";
+import { VirtualList } from "../../lib/virtual_list.js";
+import { cancelMany } from "./bulk.js";
+import { filters } from "./filters.js";
+import { makeRow, showRun } from "./row.js";
+import { RunStore } from "./store.js";
+
+const LOOK_MS = 1_000;
+
+/**
+ * @param {HTMLElement} root
+ * @param {Route} route
+ * @param {AbortSignal} signal
+ * @returns {View}
+ */
+export function mount(root, route, signal) {
+  let ending = new AbortController();
+  let asked = key(route);
+  begin(root, route, ending.signal);
+  signal.addEventListener("abort", () => ending.abort());
+  const changed = () => {
+    const now = here();
+    if (now.view !== "runs" || key(now) === asked) return;
+    asked = key(now);
+    const focus = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset ?? {};
+    ending.abort();
+    ending = new AbortController();
+    root.replaceChildren();
+    begin(root, now, ending.signal);
+    const again =
+      focus["status"] !== undefined ? `[data-status="${focus["status"]}"]` : `[data-filter="${focus["filter"]}"]`;
+    /** @type {HTMLElement | null} */ (root.querySelector(again))?.focus();
+  };
+  addEventListener("amended", changed, { signal });
+  return { update: changed };
+}
+
+/** What of the address decides which runs are asked for. @param {Route} route */
+const key = (route) => ["status", "flow", "tag"].map((name) => route.query.get(name) ?? "").join("\n");
+
+/**
+ * @param {HTMLElement} root
+ * @param {Route} route
+ * @param {AbortSignal} signal
+ */
+function begin(root, route, signal) {
+  const query = (/** @type {string} */ name) => route.query.get(name) ?? "";
+  const store = new RunStore({ status: query("status"), flow: query("flow"), tag: query("tag") }, signal, () => draw());
+  /** @type {Set<string>} */
+  const selected = new Set();
+  let text = query("q");
+  let active = -1;
+  /** @type {Run[]} */
+  let rows = [];
+  /** @type {string | null} */
+  let anchor = null;
+
+  const count = h("span", { class: "muted small", role: "status" });
+  const cancel = button("", () => cancelMany([...selected], () => clear()), {
+    icon: "stop",
+    kind: "danger",
+    hidden: true,
+  });
+  const scroller = h("div", {
+    class: "run-rows",
+    tabindex: "0",
+    role: "rowgroup",
+    "aria-label": t("runs.title"),
+    on: { keydown: onKey, click: onClick },
+  });
+  const all = h("input", { type: "checkbox", "aria-label": t("runs.select_all"), on: { change: selectAll } });
+  const table = h(
+    "div",
+    { class: "run-table", role: "table", "aria-label": t("runs.title") },
+    h(
+      "div",
+      { role: "rowgroup", class: "run-head-group" },
+      h(
+        "div",
+        { class: "run-row run-head", role: "row", "aria-rowindex": "1" },
+        h("span", { role: "columnheader", class: "cell-select" }, all),
+        [
+          ["cell-status", t("runs.status")],
+          ["cell-id", t("runs.id")],
+          ["cell-flow", t("runs.flow")],
+          ["cell-tag", t("runs.tag")],
+          ["cell-tasks", t("runs.tasks")],
+          ["cell-age", t("runs.age")],
+          ["cell-duration", t("runs.duration")],
+          ["cell-note", t("runs.note")],
+        ].map(([name, word]) => h("span", { role: "columnheader", class: name }, word)),
+      ),
+    ),
+    scroller,
+  );
+  const under = h("div", { class: "run-under" });
+  root.append(
+    h("div", { class: "page-head" }, h("h1", null, t("runs.title")), count, h("span", { class: "spacer" }), cancel),
+    filters(route, signal, search),
+    table,
+    under,
+  );
+
+  const list = new VirtualList(
+    {
+      scroller,
+      rowHeight: () => (matchMedia("(max-width: 720px)").matches ? 60 : 34),
+      keyOf: (index) => /** @type {Run} */ (rows[index]).run_id,
+      render: (index, had) => {
+        const run = /** @type {Run} */ (rows[index]);
+        const row = had ?? makeRow(run, select);
+        showRun(row, run, { selected: selected.has(run.run_id), active: index === active, index, now: nowSeconds() });
+        return row;
+      },
+      onEnd: () => void store.more().then(null, failed),
+    },
+    signal,
+  );
+
+  function draw() {
+    const activeId = rows[active]?.run_id;
+    rows = text ? store.runs.filter((run) => run.run_id.includes(text) || run.flow_name.includes(text)) : store.runs;
+    if (activeId) active = rows.findIndex((run) => run.run_id === activeId);
+    table.setAttribute("aria-rowcount", String(rows.length + 1));
+    table.hidden = store.begun && !rows.length;
+    say(
+      count,
+      store.begun
+        ? t(store.complete ? "runs.count" : "runs.count_more", { n: number(rows.length) })
+        : t("common.loading"),
+    );
+    list.setCount(rows.length);
+    if (!store.begun || rows.length) under.replaceChildren();
+    else if (text || key(route).trim()) under.replaceChildren(emptyState(t("runs.none_fit"), t("runs.none_fit_text")));
+    else
+      under.replaceChildren(
+        emptyState(
+          t("runs.none"),
+          t("runs.none_text"),
+          h("pre", { class: "mono hint" }, "pyoco-client submit --flow-name hello"),
+        ),
+      );
+    drawSelection();
+  }
+
+  function drawSelection() {
+    for (const id of selected) if (hasEnded(store.byId.get(id)?.status ?? "")) selected.delete(id);
+    cancel.hidden = !selected.size;
+    say(/** @type {Node} */ (cancel.lastChild), t("bulk.submit", { n: number(selected.size) }));
+    all.checked = selected.size > 0;
+    all.indeterminate = selected.size > 0 && selected.size < rows.filter((run) => !hasEnded(run.status)).length;
+  }
+
+  function clear() {
+    selected.clear();
+    draw();
+  }
+
+  /** @param {unknown} error */
+  function failed(error) {
+    if (!isAbort(error) && !store.begun) under.replaceChildren(errorPanel(error));
+    throw error;
+  }
+
+  /**
+   * @param {Run} run
+   * @param {Event} [event]
+   */
+  function select(run, event) {
+    const wanted = !selected.has(run.run_id);
+    const range = event instanceof Event && anchor !== null && shift ? between(anchor, run.run_id) : [run];
+    for (const one of range) {
+      if (wanted && !hasEnded(one.status)) selected.add(one.run_id);
+      else selected.delete(one.run_id);
+    }
+    anchor = run.run_id;
+    draw();
+  }
+
+  let shift = false;
+  root.addEventListener("click", (event) => (shift = event.shiftKey), { capture: true, signal });
+
+  /**
+   * @param {string} one
+   * @param {string} other
+   */
+  function between(one, other) {
+    const places = [one, other].map((id) => rows.findIndex((run) => run.run_id === id)).sort((a, b) => a - b);
+    return rows.slice(Math.max(0, places[0] ?? 0), (places[1] ?? 0) + 1);
+  }
+
+  function selectAll() {
+    const open = rows.filter((run) => !hasEnded(run.status));
+    const wanted = selected.size < open.length;
+    selected.clear();
+    if (wanted) for (const run of open) selected.add(run.run_id);
+    draw();
+  }
+
+  /** @param {MouseEvent} event */
+  function onClick(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    const row = /** @type {HTMLElement | null} */ (target.closest(".run-row"));
+    if (!row || target.closest("a, input, .cell-select") || getSelection()?.toString()) return;
+    go(address("runs", row.dataset["id"]));
+  }
+
+  /** @param {KeyboardEvent} event */
+  function onKey(event) {
+    const page = Math.max(1, Math.floor(scroller.clientHeight / 34) - 1);
+    /** @type {Record<string, number>} */
+    const steps = {
+      ArrowDown: 1,
+      j: 1,
+      ArrowUp: -1,
+      k: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -rows.length,
+      End: rows.length,
+    };
+    const step = steps[event.key];
+    const run = rows[active];
+    if (step !== undefined) {
+      active = Math.max(0, Math.min(rows.length - 1, active + step));
+      list.scrollTo(active);
+      const id = rows[active]?.run_id;
+      if (id) scroller.setAttribute("aria-activedescendant", `run-${id}`);
+    } else if (event.key === "Enter" && run) go(address("runs", run.run_id));
+    else if ((event.key === " " || event.key === "x") && run) select(run);
+    else if (event.key === "Escape") clear();
+    else return;
+    event.preventDefault();
+  }
+
+  /**
+   * @param {string} wanted
+   * @param {boolean} enter
+   */
+  function search(wanted, enter) {
+    text = wanted;
+    amend({ q: wanted });
+    draw();
+    if (!enter || !wanted) return;
+    const only = rows.length === 1 ? rows[0]?.run_id : wanted;
+    ask(`/runs/${encodeURIComponent(only ?? wanted)}`, { signal }).then(
+      (run) => go(address("runs", run.run_id)),
+      (error) => !isAbort(error) && under.replaceChildren(errorPanel(error)),
+    );
+  }
+
+  draw();
+  poll(() => store.refresh().then(null, failed), LOOK_MS, signal);
+  const ticking = setInterval(() => list.plan(), 1_000);
+  signal.addEventListener("abort", () => clearInterval(ticking));
+}

@@ -1,0 +1,234 @@
+"""What answers look like, for the documentation and for those who make clients from it.
+
+Nothing is checked against these on its way out: the tests hold the answers to them. More fields may be added at any
+time; clients ignore what they do not know.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from pyoco_server.app.statuses import RunStatus, TaskStatus
+
+Seconds = Annotated[float, Field(description="Unix seconds.", examples=[1_760_000_000.25])]
+WorkerState = Literal["RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED"]
+
+
+class _Open(BaseModel):
+    """Has these fields, and perhaps more."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class _Core(BaseModel):
+    """Of the core, whose names are spelt in camelCase; has these fields, and perhaps more."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel)
+
+
+class ErrorFacts(BaseModel):
+    """What went wrong, for programs and for people."""
+
+    err_id: Annotated[str | None, Field(examples=["ERR-PYOCO-0005"])]
+    msg_id: Annotated[str | None, Field(examples=["MSG-PYOCO-0005"])]
+    message: Annotated[str, Field(description="In the language of Accept-Language: ja or en.")]
+    action: Annotated[str | None, Field(description="What can be done about it.")]
+    details: dict[str, Any]
+
+
+class ErrorAnswer(BaseModel):
+    """Every error has this shape."""
+
+    error: ErrorFacts
+    detail: Annotated[Any, Field(description="What exactly: a sentence, or a list of what is wrong with the request.")]
+
+
+class Healthy(BaseModel):
+    """The gateway answers."""
+
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """Whether the gateway can work."""
+
+    status: Literal["ready", "unavailable"]
+    nats: Literal["connected", "disconnected"]
+    index_lag_sec: float | None
+
+
+class RunAccepted(_Open):
+    """A run that is queued; submitted again under the same key, as it stands by now."""
+
+    run_id: str
+    status: RunStatus
+
+
+class YamlRunAccepted(RunAccepted):
+    """A run that brought its flow along."""
+
+    workflow_yaml_sha256: str
+    workflow_yaml_bytes: int
+
+
+class BatchAccepted(BaseModel):
+    """What became of each submission, in their order."""
+
+    results: list[RunAccepted | ErrorAnswer]
+
+
+class RunSummary(_Open):
+    """A run in a list."""
+
+    run_id: str
+    status: RunStatus
+    updated_at: Seconds
+
+
+class RunPage(BaseModel):
+    """Some runs, and how to get at those behind them."""
+
+    items: list[RunSummary]
+    next_cursor: Annotated[str | None, Field(description="Pass it as `cursor`; null at the end.")]
+
+
+class Waiting(_Open):
+    """A node that waits for somebody to resume it."""
+
+    node_id: str
+    task: str
+    wait_key: str | None
+    prompt: Any
+    deadline: Seconds | None
+
+
+class RunSnapshot(_Open):
+    """How a run stands."""
+
+    run_id: str
+    flow_name: str
+    status: RunStatus
+    params: dict[str, Any]
+    tasks: dict[str, TaskStatus]
+    heartbeat_at: Seconds
+    updated_at: Seconds
+    tag: str
+    tags: list[str]
+    submitted_at: Seconds
+    worker_id: str | None
+    task_records: Annotated[dict[str, Any], Field(description="With `include=records`.")] = {}
+    task_records_truncated: bool
+    start_time: Seconds | None
+    end_time: Seconds | None
+    error: str | None
+    cancel_requested_at: Seconds | None
+    cancel_requested_by: str | None
+    waiting: list[Waiting]
+    version: int
+
+
+class RunWithWorker(RunSnapshot):
+    """How a run stands, and whether its worker lives."""
+
+    worker_alive: bool
+    worker_heartbeat_at: Seconds | None
+    worker_tags: list[str] | None
+
+
+class RunTasks(_Open):
+    """The tasks of a run."""
+
+    run_id: str
+    flow_name: str
+    status: RunStatus
+    tasks: dict[str, TaskStatus]
+    task_records: dict[str, Any]
+    task_records_truncated: bool
+
+
+class CancelResult(_Open):
+    """What became of one cancel; an error in its place if it came to nothing."""
+
+    run_id: str
+    status: RunStatus | None
+
+
+class CancelResults(BaseModel):
+    """What became of each cancel."""
+
+    results: list[CancelResult]
+
+
+class LoggedEvent(_Core):
+    """A fact in the log."""
+
+    event_id: str
+    type: str
+    execution_id: str
+    occurred_at: str
+    payload: dict[str, Any]
+
+
+class EventPage(BaseModel):
+    """Some events, the version they lead to, and where to go on."""
+
+    events: list[LoggedEvent]
+    version: int
+    next_after: int | None
+
+
+class GraphDocument(_Core):
+    """Nodes and edges."""
+
+    graph_id: str
+    nodes: list[dict[str, Any]]
+    edges: list[dict[str, Any]]
+
+
+class StateDocument(_Core):
+    """The state of an execution."""
+
+    execution_id: str
+    version: int
+
+
+class CommandAnswer(_Core):
+    """What a command led to."""
+
+    execution_id: str
+    version: int
+    events: list[LoggedEvent]
+
+
+class WorkerDocument(_Open):
+    """A worker in the registry."""
+
+    worker_id: str
+    instance_id: str | None
+    state: WorkerState
+    hidden: bool
+    last_seen_at: Seconds | None
+    last_heartbeat_at: Seconds | None
+    tags: list[str]
+    current_run_id: str | None
+    last_run_id: str | None
+    last_run_status: str | None
+    stopped_at: Seconds | None
+    stop_reason: str | None
+
+
+class WorkerPatched(BaseModel):
+    """A worker that was hidden or shown."""
+
+    worker_id: str
+    hidden: bool
+    updated_at: Seconds
+
+
+class DeadLetterDocument(BaseModel):
+    """A job that came to nothing."""
+
+    sequence: int
+    tag: str
+    entry: dict[str, Any]

@@ -1,0 +1,91 @@
+"""Doing something about runs: cancel, resume, archive. Each is a command of the core, and is kept in the log."""
+
+from fastapi import APIRouter, Request
+
+from pyoco_server.app.bulk import for_each
+from pyoco_server.app.ports import RunQuery
+from pyoco_server.app.run_desk import RunNotFoundError
+from pyoco_server.app.run_queries import ids_under_way
+from pyoco_server.core.wire import JsonObject
+from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.gateway import run_views
+from pyoco_server.gateway.answers import Json, documented
+from pyoco_server.gateway.bodies import CancelRun, CancelRuns, ResumeNode
+from pyoco_server.gateway.commanding import Asker, Commanding
+from pyoco_server.gateway.documents import CancelResults, RunSnapshot
+from pyoco_server.gateway.errors import language_of, told
+from pyoco_server.gateway.ids import NodeId, RunId, is_id
+from pyoco_server.gateway.principal import Principal
+from pyoco_server.gateway.services import Given, Services
+from pyoco_server.gateway.strict_json import StrictRoute
+
+router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
+MOST_CANCELS = 1_000
+_COMMAND = ("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0105", "ERR-PYOCO-0003")
+_GUARDED = (*_COMMAND, "ERR-PYOCO-0103", "ERR-PYOCO-0104")
+
+
+@router.post(
+    "/cancel",
+    summary="Cancel many runs",
+    responses=documented("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0003", ok=CancelResults),
+)
+async def cancel_runs(body: CancelRuns, request: Request, given: Given, asker: Commanding) -> Json:
+    """Cancel the runs named, or the newest ones that fit the filter and have not ended; at most 1,000 at a time."""
+    ids = body.run_ids if body.run_ids is not None else await _matching(given, asker.principal, body)
+
+    async def one(run_id: str) -> JsonObject:
+        return await _cancelled(asker, run_id, body.reason)
+
+    results = await for_each(ids, one)
+    language = language_of(request)
+    shown: list[JsonObject] = []
+    for run_id, end in zip(ids, results, strict=True):
+        if isinstance(end, PyocoServerError):
+            shown.append({"run_id": run_id, "status": None, **told(end, language)[1]})
+        else:
+            shown.append({"run_id": run_id, "status": end["status"]})
+    return Json({"results": shown})
+
+
+@router.post("/{run_id}/cancel", summary="Cancel a run", responses=documented(*_COMMAND, ok=RunSnapshot))
+async def cancel_run(run_id: RunId, asker: Commanding, body: CancelRun | None = None) -> Json:
+    """Recorded at once; the answer is ``CANCELLING``. A run that has ended stays as it is."""
+    snapshot = await _cancelled(asker, run_id, body.reason if body is not None else None)
+    return Json(run_views.snapshot_view(snapshot, records=False))
+
+
+@router.post(
+    "/{run_id}/nodes/{node_id:path}/resume",
+    summary="Resume a wait",
+    responses=documented(*_GUARDED, ok=RunSnapshot),
+)
+async def resume_node(run_id: RunId, node_id: NodeId, asker: Commanding, body: ResumeNode | None = None) -> Json:
+    """Let a waiting node go on; what is given becomes its result."""
+    given = body or ResumeNode()
+    fields: JsonObject = {"type": "ResumeNode", "nodeId": node_id, "input": given.input}
+    if given.resume_key is not None:
+        fields["resumeKey"] = given.resume_key
+    answer = await asker.give(run_id, fields)
+    return Json(run_views.snapshot_view(answer.snapshot(), records=False))
+
+
+@router.post("/{run_id}/archive", summary="Put an ended run away", responses=documented(*_GUARDED, ok=RunSnapshot))
+async def archive_run(run_id: RunId, asker: Commanding) -> Json:
+    """Only a run that has ended can be archived."""
+    answer = await asker.give(run_id, {"type": "ArchiveExecution"})
+    return Json(run_views.snapshot_view(answer.snapshot(), records=False))
+
+
+async def _cancelled(asker: Asker, run_id: str, reason: str | None) -> JsonObject:
+    if not is_id(run_id):
+        raise RunNotFoundError(run_id)
+    fields = {"type": "CancelExecution"} | ({"reason": reason} if reason is not None else {})
+    return (await asker.give(run_id, fields)).snapshot_as_asked()
+
+
+async def _matching(given: Services, asking: Principal, body: CancelRuns) -> list[str]:
+    if body.status is None and body.flow is None and body.tag is None:
+        raise InvalidInputError("say which runs: run_ids, or at least one of status, flow and tag")
+    query = RunQuery(tenant_id=asking.tenant_id, status=body.status, flow=body.flow, tag=body.tag, limit=MOST_CANCELS)
+    return await ids_under_way(given.index, query)

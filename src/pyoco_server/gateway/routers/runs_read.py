@@ -1,0 +1,82 @@
+"""Looking at runs: one, its tasks, or a list."""
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query
+
+from pyoco_server.app.ports import RunQuery
+from pyoco_server.app.run_queries import page_of_runs, snapshot_and_worker, visible_snapshot
+from pyoco_server.app.statuses import RunStatus
+from pyoco_server.gateway import run_views
+from pyoco_server.gateway.answers import Json, documented
+from pyoco_server.gateway.cursors import decode_cursor, encode_cursor
+from pyoco_server.gateway.documents import RunPage, RunSummary, RunTasks, RunWithWorker
+from pyoco_server.gateway.ids import RunId
+from pyoco_server.gateway.principal import Asking
+from pyoco_server.gateway.run_views import Include
+from pyoco_server.gateway.services import Given
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+
+
+@router.get(
+    "",
+    summary="List runs",
+    responses=documented("ERR-PYOCO-0017", "ERR-PYOCO-0003", ok=list[RunSummary] | RunPage),
+)
+async def list_runs(  # noqa: PLR0913 the filters of the specification
+    given: Given,
+    asking: Asking,
+    *,
+    status: RunStatus | None = None,
+    flow: Annotated[str | None, Query(description="The flow's name.")] = None,
+    tag: Annotated[str | None, Query(description="The tag its jobs are queued by.")] = None,
+    updated_after: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Changed later than this; Unix seconds.")
+    ] = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    workflow_yaml_sha256: Annotated[str | None, Query(description="Of the flow.yaml it was submitted with.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    include: Include = None,
+) -> Json:
+    """Newest first. With ``updated_after`` or ``cursor`` the answer is an object with ``items`` and ``next_cursor``."""
+    query = RunQuery(
+        tenant_id=asking.tenant_id,
+        status=status.value if status is not None else None,
+        flow=flow,
+        tag=tag,
+        updated_after=updated_after,
+        workflow_yaml_sha256=workflow_yaml_sha256,
+        before=decode_cursor(cursor, asking.tenant_id) if cursor is not None else None,
+        limit=limit,
+    )
+    page = await page_of_runs(given.index, given.snapshots, query, full=run_views.wants_full(include))
+    if updated_after is None and cursor is None:
+        return Json(page.items)
+    following = encode_cursor(page.following, asking.tenant_id) if page.following is not None else None
+    return Json({"items": page.items, "next_cursor": following})
+
+
+@router.get(
+    "/{run_id}",
+    summary="How a run stands",
+    responses=documented("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0003", ok=RunWithWorker),
+)
+async def get_run(run_id: RunId, given: Given, asking: Asking, include: Include = None) -> Json:
+    """The newest snapshot."""
+    found, worker = await snapshot_and_worker(given.snapshots, given.workers, run_id, tenant_id=asking.tenant_id)
+    snapshot = run_views.snapshot_view(found, records=run_views.wants_records(include))
+    timeout_sec = given.settings.heartbeat.worker_disconnect_timeout_sec
+    return Json(run_views.with_worker(snapshot, worker, now=given.now, timeout_sec=timeout_sec))
+
+
+@router.get(
+    "/{run_id}/tasks",
+    summary="The tasks of a run",
+    responses=documented("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0003", ok=RunTasks),
+)
+async def get_tasks(run_id: RunId, given: Given, asking: Asking) -> Json:
+    """Tasks, and their records as far as they fit."""
+    stored = await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
+    return Json(run_views.tasks_view(msgspec.json.decode(stored.body)))

@@ -1,0 +1,72 @@
+"""What browsers are told on every answer: run nothing that is not ours, show it in no frame, keep it in no cache."""
+
+import base64
+import hashlib
+import re
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY: Final = "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+DOCS_PATH: Final = "/docs"
+"""The one page whose code comes from elsewhere; what it may load is named, and its own script goes by its hash."""
+
+_CDN: Final = "https://cdn.jsdelivr.net/npm/"
+_INLINE_SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+_ALWAYS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class SecurityHeaders:
+    """Adds what an answer does not say itself. Stands outside everything, so that no answer is without."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        page: Message | None = None
+
+        async def with_headers(message: Message) -> None:
+            nonlocal page
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if scope["path"] == DOCS_PATH and headers.get("content-type", "").startswith("text/html"):
+                    page = message  # what it may do depends on what it says
+                    return
+                _add(headers)
+            elif page is not None:
+                headers = MutableHeaders(scope=page)
+                headers["Content-Security-Policy"] = _docs_policy(message.get("body", b""))
+                _add(headers)
+                start, page = page, None
+                await send(start)
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def _add(headers: MutableHeaders) -> None:
+    for name, value in _ALWAYS.items():
+        headers.setdefault(name, value)
+
+
+def _docs_policy(html: bytes) -> str:
+    digests = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _INLINE_SCRIPT.findall(html)]
+    scripts = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'self'; script-src {_CDN} {scripts}; style-src {_CDN} 'unsafe-inline'; "
+        "img-src 'self' data: https://fastapi.tiangolo.com; "
+        "object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    )

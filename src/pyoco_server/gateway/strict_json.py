@@ -1,0 +1,35 @@
+"""JSON bodies, read strictly: what is not JSON to everybody is not JSON to us."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from typing_extensions import override
+
+
+class _StrictRequest(Request):
+    @override
+    async def json(self) -> Any:
+        """The body; no NaN, no half surrogate pairs, nothing but UTF-8, and not nested without end."""
+        try:
+            return msgspec.json.decode(await self.body())
+        except RecursionError as error:
+            raise json.JSONDecodeError("nested too deeply", "", 0) from error
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise json.JSONDecodeError(str(error), "", 0) from error
+
+
+class StrictRoute(APIRoute):
+    """A route whose JSON is read strictly, and many times faster."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return handle_strictly

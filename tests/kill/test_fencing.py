@@ -1,0 +1,90 @@
+"""A process that comes late to what it has begun looks before it calls anything. In memory, step by step."""
+
+import asyncio
+
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+
+from pyoco_server import options
+from pyoco_server.app.execution import Execution
+from pyoco_server.app.fencing import InTime, TooLateError
+from pyoco_server.core import Actor, ActorKind, graph_from_log
+from pyoco_server.core.commands import StartNode
+from pyoco_server.worker import job_handler
+from pyoco_server.worker.dispositions import Ack, Leave, Nak
+from tests.engine.flows import Calls
+from tests.kill.flows import early
+from tests.worker.faulty import Fault
+from tests.worker.world import World
+
+BEFORE_IT_BEGAN = -1.0
+
+
+@pytest.fixture(autouse=True)
+def _always_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_handler, "LATE_SEC", BEFORE_IT_BEGAN)
+
+
+async def _take_over(world: World, run_id: str, node_id: str) -> None:
+    """What another worker does when the job is delivered to it."""
+    events, position = await world.log.inner.read(run_id)
+    execution = Execution(run_id, graph_from_log(events), log=world.log.inner, clock=world.clock, new_id=world.new_id)
+    execution.begin_at(events, position)
+    other = Actor(ActorKind.SYSTEM, "other#1")
+    await execution.do(
+        StartNode(execution_id=run_id, actor=other, node_id=node_id, attempt=2, worker_id="other#1"), observed=True
+    )
+
+
+async def _late(flow: Flow, *, taken_over: bool, fault: Fault = Fault.NONE) -> tuple[object, list[str]]:
+    world = World(virtual=False)
+    try:
+        run_id = await world.submit(flow.name)
+        if taken_over:
+            world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only")
+        world.trouble.next("log.read", fault)
+        disposition = await world.hand({flow.name: flow}).work()
+        return disposition, await world.types(run_id)
+    finally:
+        await world.close()
+
+
+def test_who_is_late_and_still_has_the_run_goes_on() -> None:
+    calls = Calls()
+    disposition, types = asyncio.run(_late(Flow("late") >> calls.task("only", 1), taken_over=False))
+    assert disposition == Ack()
+    assert types[-1] == "EXECUTION_COMPLETED"
+    assert calls.names == ["only"]
+
+
+def test_who_is_late_and_has_lost_the_run_calls_nothing() -> None:
+    calls = Calls()
+    disposition, types = asyncio.run(_late(Flow("late") >> calls.task("only", 1), taken_over=True))
+    assert disposition == Leave()
+    assert types[-1] == "NODE_STARTED"
+    assert calls.names == []
+
+
+def test_who_is_late_and_cannot_look_calls_nothing() -> None:
+    calls = Calls()
+    flow = Flow("late") >> calls.task("only", 1)
+    disposition, types = asyncio.run(_late(flow, taken_over=False, fault=Fault.NOT_DONE))
+    assert isinstance(disposition, Nak)
+    assert types[-1] == "NODE_STARTED"
+    assert calls.names == []
+
+
+def test_in_a_process_too_late_is_found_out_there_and_made_sure_of_here() -> None:
+    flow = Flow("late") >> options(early, isolation="process")
+    disposition, types = asyncio.run(_late(flow, taken_over=False))
+    assert disposition == Ack()
+    assert types[-1] == "EXECUTION_COMPLETED"
+
+
+def test_a_function_in_time_is_called_and_another_is_not() -> None:
+    function = InTime(abs)
+    function.latest = float("inf")
+    assert function(-1) == 1
+    function.latest = 0.0
+    with pytest.raises(TooLateError):
+        function(-1)
