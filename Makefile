@@ -84,6 +84,7 @@ bench: $(READY)
 	$(BIN)/python -m bench.engine
 	$(BIN)/python -m bench.worker
 	$(BIN)/python -m bench.run_index
+	$(BIN)/python -m bench.gateway
 
 docs: $(READY)
 	$(BIN)/python -m tools.state_diagrams

@@ -56,7 +56,14 @@ async def _bad_keys(gateway: Open) -> dict[str, str]:
     return {"unknown": NEVER, "wrong": wrong, "revoked": revoked.text, "expired": expired.text, "nonsense": "x y"}
 
 
-@pytest.mark.spec("004 REQ-0016", "004 ERR-PYOCO-0014", "004 ERR-PYOCO-0015")
+@pytest.mark.spec(
+    "004 REQ-0016",
+    "004 REQ-0017",
+    "004 REQ-0023",
+    "004 REQ-0025",
+    "004 ERR-PYOCO-0014",
+    "004 ERR-PYOCO-0015",
+)
 def test_without_a_key_that_counts_nothing_is_served(world: World) -> None:
     async def scenario() -> None:
         async with world.open() as gateway:

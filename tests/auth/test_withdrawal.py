@@ -92,7 +92,7 @@ def test_those_who_watch_go_on_while_their_key_counts(world: World) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.spec("004 REQ-0016", "004 ERR-PYOCO-0003")
+@pytest.mark.spec("004 REQ-0016", "004 REQ-0017", "004 ERR-PYOCO-0003")
 def test_nobody_is_let_in_while_nats_is_away(own_world: tuple[World, NatsServer]) -> None:
     world, server = own_world
 

@@ -114,6 +114,9 @@ class FaultyLog:
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
         return await self.inner.subscribe(execution_id, on_append)
 
+    async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
+        return await self.inner.subscribe_all(on_append)
+
     async def all(self) -> list[Event]:
         """What is in the log, without faults."""
         events, _ = await self.inner.read(EXECUTION)

@@ -38,17 +38,19 @@ class Once:
         self._desk = desk
         self._snapshots = snapshots
 
-    async def submit(self, submission: Submission, actor: Actor, *, key: str | None) -> JsonObject:
+    async def submit(
+        self, submission: Submission, actor: Actor, *, key: str | None, correlation_id: str | None = None
+    ) -> JsonObject:
         """Submit a run unless the key has one already; either way the run's snapshot.
 
         IdempotencyKeyError if the key stands for another request; without a key, every submission is a run of its own.
         """
         if key is None:
-            return await self._submitter.submit(submission, actor)
+            return await self._submitter.submit(submission, actor, correlation_id=correlation_id)
         for generation in range(_TRIES):
             run_id = str(uuid.uuid5(_NAMESPACE, f"{submission.tenant_id or ''}\n{generation}\n{key}"))
             try:
-                return await self._submitter.submit(submission, actor, run_id=run_id)
+                return await self._submitter.submit(submission, actor, run_id=run_id, correlation_id=correlation_id)
             except LogConflictError:
                 found = await self._accepted(run_id)
             if found is None:

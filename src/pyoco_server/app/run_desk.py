@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
+from typing_extensions import override
 
 from pyoco_server.app.execution import Decision, Execution
 from pyoco_server.app.jobs import Job, encode_job
@@ -42,6 +43,10 @@ class RunNotFoundError(PyocoServerError, KeyError):
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0005"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0005"
+
+    @override
+    def __str__(self) -> str:
+        return f"there is no run '{self.args[0]}'" if self.args else "there is no such run"
 
 
 class OpenRun(msgspec.Struct, frozen=True):

@@ -92,7 +92,9 @@ class Submitter:
         self._max_snapshot_bytes = max_snapshot_bytes
         self._taking_back: set[asyncio.Task[None]] = set()
 
-    async def submit(self, submission: Submission, actor: Actor, *, run_id: str | None = None) -> JsonObject:
+    async def submit(
+        self, submission: Submission, actor: Actor, *, run_id: str | None = None, correlation_id: str | None = None
+    ) -> JsonObject:
         """Accept a run and return its first snapshot.
 
         UnavailableError if it could not be made sure that it was accepted; then whatever got through is cancelled, at
@@ -100,7 +102,7 @@ class Submitter:
         """
         run_id = run_id or self._new_id()
         given = submission.input(self._clock.now())
-        created = self._created(run_id, given, actor)
+        created = self._created(run_id, given, actor, correlation_id)
         try:
             position = await self._log.append(run_id, [created], after=0)
             return await self._announce(run_id, given, created, position)
@@ -108,8 +110,14 @@ class Submitter:
             await asyncio.shield(self._take_back(run_id, created))
             raise
 
-    def _created(self, run_id: str, given: RunInput, actor: Actor) -> Event:
-        create = CreateExecution(execution_id=run_id, actor=actor, graph_id=given.flow_name, input=given.to_json())
+    def _created(self, run_id: str, given: RunInput, actor: Actor, correlation_id: str | None) -> Event:
+        create = CreateExecution(
+            execution_id=run_id,
+            actor=actor,
+            correlation_id=correlation_id,
+            graph_id=given.flow_name,
+            input=given.to_json(),
+        )
         state = initial_state(run_id)
         now = self._clock.now()
         [created] = handle(state, create, now=now, new_id=self._new_id, graph_ids={given.flow_name})

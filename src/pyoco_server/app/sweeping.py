@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from pyoco_server.app.command_desk import OUTSIDE
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import Clock, RunIndex, RunQuery, Snapshots, UnavailableError, WorkQueue
 from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
@@ -121,6 +122,8 @@ class Sweeper:
         """Runs without a sign of life get another job, if theirs is not in the queue."""
         silent = await self._index.silent(self._now() - self._options.silent_sec)
         for summary in silent:
+            if summary["tag"] == OUTSIDE:  # whoever drives it from outside is nobody we could send a job to
+                continue
             if await self._queue.backlog(summary["tag"]) == 0:
                 _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": summary["run_id"]})
                 await self._each([summary], lambda found: self._desk.rescue(found["run_id"]))

@@ -25,7 +25,7 @@ class FreshResolver:
     def __call__(self, flow_name: str) -> Any:  # noqa: ANN401 whatever the user's resolver returns
         """The flow of that name; KeyError if there is none."""
         try:
-            made = self._made or self.make()
+            made = self.make() if self._made is None else self._made
         except ResolverError as error:
             raise KeyError(f"{flow_name}: {error}") from error
         return made(flow_name)

@@ -37,6 +37,7 @@ def test_the_names_are_those_of_the_specification() -> None:
     assert names.auth_bucket == "pyoco_auth"
 
 
+@pytest.mark.spec("004 REQ-0007")
 def test_everything_is_created_as_it_is_needed(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         found = await configs(connection, names)
@@ -103,6 +104,7 @@ def test_many_with_different_ideas_may_provision_at_once(own_nats_server: NatsSe
     asyncio.run(body())
 
 
+@pytest.mark.spec("004 REQ-0007")
 def test_existing_settings_are_respected(jetstream: JetStream) -> None:
     async def body() -> None:
         names = jetstream.names
@@ -177,6 +179,7 @@ def test_subjects_that_another_stream_has_are_named(jetstream: JetStream) -> Non
     asyncio.run(body())
 
 
+@pytest.mark.spec("004 REQ-0007", "004 ERR-PYOCO-0003")
 def test_without_jetstream_it_is_unavailable_and_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:
     async def body() -> None:
         async with await connect(server.url, name="test") as connection:

@@ -13,7 +13,7 @@ from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import SubmitBatch, SubmitRun
 from pyoco_server.gateway.documents import BatchAccepted, RunAccepted
 from pyoco_server.gateway.errors import language_of, told
-from pyoco_server.gateway.headers import IdempotencyKey
+from pyoco_server.gateway.headers import Correlation, IdempotencyKey
 from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.principal import Asking, Principal
 from pyoco_server.gateway.services import Given, Services
@@ -24,25 +24,36 @@ _ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0003")
 
 
 @router.post("", summary="Submit a run", responses=documented(*_ERRORS, "ERR-PYOCO-0105", ok=RunAccepted))
-async def submit_run(body: SubmitRun, given: Given, asking: Asking, key: IdempotencyKey = None) -> Json:
+async def submit_run(
+    body: SubmitRun, given: Given, asking: Asking, key: IdempotencyKey = None, correlation: Correlation = None
+) -> Json:
     """Accepted when its log, its snapshot and its job are stored, and not before.
 
     With an ``Idempotency-Key`` the same request again gives the same run.
     """
     submission = _submission(body, given, asking)
-    return Json(_accepted(await in_time(given.once.submit(submission, asking.actor, key=key))))
+    return Json(
+        _accepted(await in_time(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation)))
+    )
 
 
 @router.post("/batch", summary="Submit many runs", responses=documented(*_ERRORS, ok=BatchAccepted))
 async def submit_batch(
-    body: SubmitBatch, request: Request, given: Given, asking: Asking, key: IdempotencyKey = None
+    body: SubmitBatch,
+    request: Request,
+    given: Given,
+    asking: Asking,
+    key: IdempotencyKey = None,
+    correlation: Correlation = None,
 ) -> Json:
     """Each run has its own result: a run id, or an error. With a key, each has a key of its own by its place."""
     keys = [f"{key}#{place}" if key is not None else None for place in range(len(body.runs))]
 
     async def one(run: tuple[SubmitRun, str | None]) -> JsonObject:
         submission = _submission(run[0], given, asking)
-        return _accepted(await in_time(given.once.submit(submission, asking.actor, key=run[1])))
+        return _accepted(
+            await in_time(given.once.submit(submission, asking.actor, key=run[1], correlation_id=correlation))
+        )
 
     results: Sequence[JsonObject | PyocoServerError] = await for_each([*zip(body.runs, keys, strict=True)], one)
     language = language_of(request)

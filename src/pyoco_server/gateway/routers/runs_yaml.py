@@ -13,7 +13,7 @@ from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import FlowName, Tag
 from pyoco_server.gateway.documents import YamlRunAccepted
 from pyoco_server.gateway.errors import YamlTooLargeError
-from pyoco_server.gateway.headers import IdempotencyKey
+from pyoco_server.gateway.headers import Correlation, IdempotencyKey
 from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.services import Given
@@ -31,6 +31,7 @@ async def submit_yaml(
     flow_name: Annotated[FlowName, Form()],
     tag: Annotated[Tag | None, Form()] = None,
     key: IdempotencyKey = None,
+    correlation: Correlation = None,
 ) -> Json:
     """The flow travels in the job; of it, the snapshot keeps only the size and the SHA-256."""
     most = given.settings.http.workflow_yaml_max_bytes
@@ -47,7 +48,7 @@ async def submit_yaml(
         tenant_id=asking.tenant_id,
         api_key_id=asking.api_key_id,
     )
-    snapshot = await in_time(given.once.submit(submission, asking.actor, key=key))
+    snapshot = await in_time(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation))
     return Json({name: snapshot[name] for name in _TOLD})
 
 

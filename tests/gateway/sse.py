@@ -1,0 +1,86 @@
+"""Reading server-sent events."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+
+
+class Told(NamedTuple):
+    """An event as it came."""
+
+    name: str
+    data: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        """Of the snapshot it brought."""
+        status: str = self.data["snapshot"]["status"]
+        return status
+
+
+def events(answer: httpx.Response) -> Iterator[Told]:
+    """All events of a stream, as they come."""
+    name, data = "", ""
+    for line in answer.iter_lines():
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            data = value
+        else:
+            assert line == "", line
+            yield Told(name, json.loads(data))
+
+
+@contextlib.contextmanager
+def watch(client: httpx.Client, run_id: str, **query: Any) -> Iterator[Iterator[Told]]:
+    """Watch a run."""
+    with client.stream("GET", f"/runs/{run_id}/watch", params=query) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        yield events(answer)
+
+
+class Watching:
+    """A connection that watches a run, as bare as it can be: tests have very many of them."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def next(self, name: str = "snapshot") -> dict[str, Any]:
+        """The next event of this name."""
+        while True:
+            line = (await self._reader.readline()).decode()
+            assert line, "the stream ended"
+            if line.startswith(f"event: {name}"):
+                data: dict[str, Any] = json.loads((await self._reader.readline()).decode().removeprefix("data: "))
+                return data
+
+    async def status(self) -> int:
+        """The status of the answer."""
+        return int((await self._reader.readline()).split()[1])
+
+    def leave(self) -> None:
+        """Close the connection, at once."""
+        self._writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def watching(url: str, run_id: str, query: str = "", *, limit: int = 2**16) -> AsyncIterator[Watching]:
+    """Watch a run until the end of ``with``."""
+    where = urlsplit(url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=limit)
+    writer.write(f"GET /runs/{run_id}/watch?{query} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+    made = Watching(reader, writer)
+    try:
+        yield made
+    finally:
+        made.leave()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

@@ -1,0 +1,247 @@
+"""A gateway on a real socket, and workers beside it, in a loop of their own; tests talk to it over HTTP."""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+import uvicorn
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.core.models import Task  # type: ignore[import-untyped]
+from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+from typing_extensions import override
+
+from pyoco_server import wait
+from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.gateway.app import create_app
+from pyoco_server.gateway.services import Services
+from pyoco_server.settings import Settings, load_settings
+from pyoco_server.worker.flow_source import FlowSource
+
+R = TypeVar("R")
+TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
+_numbers = itertools.count(1)
+
+
+def settings_for(nats_url: str, directory: Path, **variables: str) -> Settings:
+    """Settings of one gateway or worker; nothing of the surroundings gets in."""
+    given = {"PYOCO_NATS_URL": nats_url, "PYOCO_DATA_DIR": str(directory), "PYOCO_LOAD_DOTENV": "0"}
+    return load_settings({**given, **variables}).settings
+
+
+class Stand:
+    """Everything runs between ``with`` and its end."""
+
+    def __init__(self, settings: Settings, *, workers: int = 1) -> None:
+        self.settings = settings
+        self.url = ""
+        self.app = create_app(lambda: open_gateway(settings))
+        self._workers = workers
+        self._ready: Future[None] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="stand")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.result(timeout=30)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=30)
+        assert not self._thread.is_alive()
+
+    @property
+    def services(self) -> Services:
+        """What the gateway works with."""
+        given: Services = self.app.state.services
+        return given
+
+    def call(self, body: Callable[[Services], Coroutine[Any, Any, R]]) -> R:
+        """Do something in the gateway's own loop."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(body(self.services), self._loop).result(timeout=30)
+
+    @contextlib.contextmanager
+    def client(self, **options: Any) -> Iterator[httpx.Client]:
+        """Somebody who asks; errors come in English."""
+        headers = {"Accept-Language": "en", **options.pop("headers", {})}
+        with httpx.Client(base_url=self.url, headers=headers, timeout=20, **options) as client:
+            yield client
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(error)
+            raise
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(2_048)
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(self._workers):
+                await stack.enter_async_context(a_worker(self.settings))
+            while not server.started and not serving.done():  # noqa: ASYNC110 uvicorn has no event for it
+                await asyncio.sleep(0.005)
+            if serving.done():
+                serving.result()
+            self._ready.set_result(None)
+            await self._stop.wait()
+            server.should_exit = True
+            await serving
+
+
+class _Server(uvicorn.Server):
+    """Signals are the test runner's."""
+
+    @override
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def a_worker(settings: Settings, *tags: str, flows: Callable[[str], Flow] | None = None) -> AsyncIterator[None]:
+    """A worker with the flows below."""
+    source = FlowSource(flows or FLOWS)
+    async with open_platform(settings, name="test worker") as platform:
+        options = worker_options(settings, tags=tags, worker_id=f"worker-{next(_numbers)}")
+        async with open_worker(platform, settings, options, source) as worker:
+            working = asyncio.create_task(worker.run())
+            try:
+                yield
+            finally:
+                worker.stop()
+                await asyncio.gather(working, return_exceptions=True)
+
+
+# --- Flows -----------------------------------------------------------------------------------------------------------
+
+
+def _task(name: str, body: Callable[..., Any]) -> TaskWrapper:
+    return TaskWrapper(Task(func=body, name=name))
+
+
+async def _greet(ctx: Any) -> str:
+    return f"hello {ctx.params.get('name', 'world')}"
+
+
+async def _end(ctx: Any) -> int:
+    return len(ctx.results["greet"])
+
+
+def _boom(ctx: Any) -> None:
+    raise ValueError(f"no good: {ctx.params.get('name')}")
+
+
+async def _long(ctx: Any) -> None:  # noqa: ARG001 as tasks are called
+    await asyncio.sleep(60)
+
+
+def _take(ctx: Any) -> Any:
+    return ctx.results["ask"]
+
+
+_MADE: Mapping[str, Callable[[], Flow]] = {
+    "hello": lambda: Flow("hello") >> _task("greet", _greet) >> _task("end", _end),
+    "boom": lambda: Flow("boom") >> _task("fails", _boom),
+    "long": lambda: Flow("long") >> _task("sleeps", _long),
+    "ask": lambda: Flow("ask") >> wait("ask", key="approval", prompt={"question": "?"}) >> _task("take", _take),
+    "due": lambda: Flow("due") >> wait("ask", deadline_sec=0.2, default="late") >> _task("take", _take),
+}
+
+
+def FLOWS(name: str) -> Flow:  # noqa: N802 a table of flows, each made anew
+    """The flow of this name; KeyError if there is none."""
+    return _MADE[name]()
+
+
+# --- Short ways to say what tests say often --------------------------------------------------------------------------
+
+
+def unique(what: str) -> str:
+    """A name nobody else uses."""
+    return f"{what}-{next(_numbers)}"
+
+
+def submit(client: httpx.Client, flow: str = "hello", **fields: Any) -> str:
+    """Submit a run and return its id."""
+    answer = client.post("/runs", json={"flow_name": flow, **fields})
+    assert answer.status_code == 200, answer.text
+    run_id: str = answer.json()["run_id"]
+    return run_id
+
+
+def until(
+    client: httpx.Client, run_id: str, holds: Callable[[dict[str, Any]], object], timeout_sec: float = 15.0
+) -> dict[str, Any]:
+    """The run's snapshot as soon as this holds of it."""
+    deadline = time.monotonic() + timeout_sec
+    while True:
+        snapshot: dict[str, Any] = client.get(f"/runs/{run_id}", params={"include": "records"}).json()
+        if holds(snapshot):
+            return snapshot
+        assert time.monotonic() < deadline, f"it never came to that: {snapshot}"
+        time.sleep(0.01)
+
+
+def ended(client: httpx.Client, run_id: str) -> dict[str, Any]:
+    """The run's snapshot when it has ended."""
+    return until(client, run_id, lambda snapshot: snapshot["status"] in TERMINAL)
+
+
+def waiting(client: httpx.Client, run_id: str) -> dict[str, Any]:
+    """The run's snapshot when it waits for somebody."""
+    return until(client, run_id, lambda snapshot: snapshot["waiting"])
+
+
+def listed(client: httpx.Client, count: int, **query: Any) -> list[dict[str, Any]]:
+    """The list as soon as it has so many runs: it may lag behind a little."""
+    deadline = time.monotonic() + 10
+    while True:
+        found: list[dict[str, Any]] = client.get("/runs", params={"limit": 200, **query}).json()
+        if len(found) == count:
+            return found
+        assert time.monotonic() < deadline, f"{len(found)} runs are listed, not {count}"
+        time.sleep(0.01)
+
+
+def check_error(answer: httpx.Response, status: int, err_id: str) -> dict[str, Any]:
+    """The one shape, with this id; the error's facts."""
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert set(body) == {"error", "detail"}
+    error: dict[str, Any] = body["error"]
+    assert set(error) == {"err_id", "msg_id", "message", "action", "details"}
+    assert (error["err_id"], error["msg_id"]) == (err_id, err_id.replace("ERR", "MSG"))
+    assert error["message"]
+    assert error["action"]
+    assert body["detail"]
+    return error
+
+
+async def eventually(condition: Callable[[], Awaitable[object]], timeout_sec: float = 15.0) -> None:
+    """Return when it holds."""
+    deadline = time.monotonic() + timeout_sec
+    while not await condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        await asyncio.sleep(0.02)

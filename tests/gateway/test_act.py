@@ -1,0 +1,172 @@
+"""Doing something about runs: cancel (REQ-0023), resume, archive."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.stand import check_error, ended, listed, submit, unique, until, waiting
+
+UNKNOWN = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.spec("004 REQ-0023", "004 §付録D POST /runs/{run_id}/cancel", "004 §付録C cancel")
+def test_a_pending_run_is_cancelled(client: httpx.Client) -> None:
+    run_id = submit(client, tag=unique("nobody"))
+    answer = client.post(f"/runs/{run_id}/cancel")
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "CANCELLING"
+    assert answer.json()["cancel_requested_at"] > 0
+    assert answer.json()["cancel_requested_by"] == "user"
+    assert ended(client, run_id)["status"] == "CANCELLED"
+
+
+@pytest.mark.spec("004 REQ-0023", "004 REQ-0024", "004 §付録D POST /runs/{run_id}/cancel", "004 §付録C cancel")
+def test_a_running_run_is_cancelled(client: httpx.Client) -> None:
+    run_id = submit(client, "long")
+    until(client, run_id, lambda snapshot: snapshot["tasks"].get("sleeps") == "RUNNING")
+    answer = client.post(f"/runs/{run_id}/cancel", json={"reason": "enough"})
+    assert (answer.json()["status"], answer.json()["cancel_reason"]) == ("CANCELLING", "enough")
+    snapshot = ended(client, run_id)
+    assert snapshot["status"] == "CANCELLED"
+    assert snapshot["tasks"] == {"sleeps": "CANCELLED"}
+    again = client.post(f"/runs/{run_id}/cancel")
+    assert (again.status_code, again.json()["status"]) == (200, "CANCELLED")
+
+
+@pytest.mark.spec("004 REQ-0023", "004 §付録C cancel")
+@pytest.mark.parametrize(("flow", "status"), [("hello", "COMPLETED"), ("boom", "FAILED")])
+def test_a_run_that_has_ended_stays_as_it_is(client: httpx.Client, flow: str, status: str) -> None:
+    run_id = submit(client, flow)
+    before = ended(client, run_id)
+    answer = client.post(f"/runs/{run_id}/cancel")
+    assert (answer.status_code, answer.json()["status"]) == (200, status)
+    after = client.get(f"/runs/{run_id}").json()
+    assert (after["status"], after["version"], after["cancel_requested_at"]) == (status, before["version"], None)
+
+
+@pytest.mark.spec("004 REQ-0023", "004 ERR-PYOCO-0005")
+@pytest.mark.parametrize("run_id", [UNKNOWN, "a.b", "x" * 300])
+@pytest.mark.parametrize("act", ["cancel", "archive", "nodes/n/resume"])
+def test_a_run_there_is_not(client: httpx.Client, run_id: str, act: str) -> None:
+    check_error(client.post(f"/runs/{run_id}/{act}", json={}), 404, "ERR-PYOCO-0005")
+
+
+@pytest.mark.parametrize("body", [{"reason": 1}, {"reason": "x" * 2_001}, [], "no"])
+def test_a_cancel_that_is_not_valid_changes_nothing(client: httpx.Client, body: Any) -> None:
+    run_id = submit(client, tag=unique("nobody"))
+    check_error(client.post(f"/runs/{run_id}/cancel", json=body), 422, "ERR-PYOCO-0002")
+    assert client.get(f"/runs/{run_id}").json()["status"] == "PENDING"
+
+
+# --- Many at once ----------------------------------------------------------------------------------------------------
+
+
+def test_cancel_by_filter(client: httpx.Client) -> None:
+    tag, flow = unique("nobody"), unique("flow")
+    mine = {submit(client, flow, tag=tag) for _ in range(5)}
+    other = submit(client, "hello", tag=tag)
+    listed(client, 6, tag=tag)
+    results = client.post("/runs/cancel", json={"flow": flow, "reason": "all of them"}).json()["results"]
+    assert {result["run_id"] for result in results} == mine
+    assert {result["status"] for result in results} == {"CANCELLING"}
+    for run_id in mine:
+        assert ended(client, run_id)["cancel_reason"] == "all of them"
+    assert client.get(f"/runs/{other}").json()["status"] == "PENDING"
+
+
+def test_cancel_by_ids_tells_of_each(client: httpx.Client) -> None:
+    run_id = submit(client, tag=unique("nobody"))
+    body = {"run_ids": [run_id, UNKNOWN, "a.b"]}
+    first, second, third = client.post("/runs/cancel", json=body).json()["results"]
+    assert first == {"run_id": run_id, "status": "CANCELLING"}
+    for missing in (second, third):
+        assert (missing["status"], missing["error"]["err_id"]) == (None, "ERR-PYOCO-0005")
+
+
+@pytest.mark.parametrize("body", [{}, {"status": "COMPLETED"}, {"run_ids": "x"}, {"run_ids": ["x"] * 1_001}])
+def test_cancelling_everything_by_mistake_is_refused(client: httpx.Client, body: Any) -> None:
+    check_error(client.post("/runs/cancel", json=body), 422, "ERR-PYOCO-0002")
+
+
+# --- Resume and archive ----------------------------------------------------------------------------------------------
+
+
+def test_a_wait_is_resumed_with_a_value(client: httpx.Client) -> None:
+    run_id = submit(client, "ask")
+    [wait] = waiting(client, run_id)["waiting"]
+    assert (wait["task"], wait["wait_key"], wait["prompt"]) == ("ask", "approval", {"question": "?"})
+    answer = client.post(f"/runs/{run_id}/nodes/{wait['node_id']}/resume", json={"input": {"yes": True}})
+    assert answer.status_code == 200
+    snapshot = ended(client, run_id)
+    assert snapshot["status"] == "COMPLETED"
+    assert snapshot["task_records"]["take"]["output"] == {"yes": True}
+
+
+def test_the_cores_own_resume_wakes_a_run_too(client: httpx.Client) -> None:
+    run_id = submit(client, "ask")
+    waiting(client, run_id)
+    assert client.post(f"/executions/{run_id}/nodes/ask/resume", json={"input": 7}).status_code == 202
+    assert ended(client, run_id)["task_records"]["take"]["output"] == 7
+
+
+def test_a_resume_under_a_key_is_taken_once(client: httpx.Client) -> None:
+    run_id, headers = submit(client, "ask"), {"Idempotency-Key": unique("resume")}
+    waiting(client, run_id)
+    for _ in range(2):
+        answer = client.post(f"/runs/{run_id}/nodes/ask/resume", json={"input": 1}, headers=headers)
+        assert answer.status_code == 200
+    other = client.post(f"/runs/{run_id}/nodes/ask/resume", json={"input": 2}, headers=headers)
+    check_error(other, 409, "ERR-PYOCO-0105")
+    assert ended(client, run_id)["task_records"]["take"]["output"] == 1
+
+
+def test_what_does_not_wait_cannot_be_resumed(client: httpx.Client) -> None:
+    run_id = submit(client, "ask")
+    waiting(client, run_id)
+    resume = f"/runs/{run_id}/nodes/ask/resume"
+    error = check_error(client.post(resume, json={"resume_key": "other"}), 409, "ERR-PYOCO-0103")
+    assert (error["details"]["code"], error["details"]["reason"]) == ("COMMAND_REJECTED", "RESUME_KEY_MISMATCH")
+    check_error(client.post(f"/runs/{run_id}/nodes/none/resume", json={}), 404, "ERR-PYOCO-0104")
+    check_error(client.post(resume, json={"resume_key": 5}), 422, "ERR-PYOCO-0002")
+    client.post(f"/runs/{run_id}/cancel")
+    check_error(client.post(resume, json={}), 409, "ERR-PYOCO-0103")
+
+
+def test_an_ended_run_can_be_put_away(client: httpx.Client) -> None:
+    run_id = submit(client, tag=unique("nobody"))
+    check_error(client.post(f"/runs/{run_id}/archive"), 409, "ERR-PYOCO-0103")
+    client.post(f"/runs/{run_id}/cancel")
+    answer = client.post(f"/runs/{run_id}/archive")
+    assert (answer.status_code, answer.json()["archived_at"] is not None) == (200, True)
+    assert client.post(f"/runs/{run_id}/archive").status_code == 200
+
+
+# --- What a request is a part of -------------------------------------------------------------------------------------
+
+
+def test_a_correlation_id_is_kept_and_sent_back(client: httpx.Client) -> None:
+    submitted = client.post("/runs", json={"flow_name": "ask"}, headers={"X-Correlation-Id": "part-0"})
+    run_id = submitted.json()["run_id"]
+    waiting(client, run_id)
+    asked = client.post(
+        f"/runs/{run_id}/nodes/ask/resume", json={"resume_key": "approval"}, headers={"X-Correlation-Id": "part-1"}
+    )
+    assert asked.headers["X-Correlation-Id"] == "part-1"
+    client.post(f"/runs/{run_id}/cancel", headers={"X-Correlation-Id": "part-2"})
+    ended(client, run_id)
+    client.post(f"/runs/{run_id}/archive", headers={"X-Correlation-Id": "part-3"})
+    events = client.get(f"/runs/{run_id}/events").json()["events"]
+    assert events[0]["correlationId"] == "part-0"
+    parts = {event["type"]: event.get("correlationId") for event in events}
+    assert parts["NODE_RESUMED"] == "part-1"
+    assert parts.get("EXECUTION_CANCEL_REQUESTED", "part-2") == "part-2"
+    assert parts["EXECUTION_ARCHIVED"] == "part-3"
+
+
+def test_a_correlation_id_is_sent_back_with_errors_too(client: httpx.Client) -> None:
+    answer = client.get(f"/runs/{UNKNOWN}", headers={"X-Correlation-Id": "part-9"})
+    assert (answer.status_code, answer.headers["X-Correlation-Id"]) == (404, "part-9")
+    refused = client.post(f"/runs/{UNKNOWN}/cancel", headers={"X-Correlation-Id": "x" * 201})
+    check_error(refused, 422, "ERR-PYOCO-0002")
+    assert "X-Correlation-Id" not in refused.headers

@@ -1,0 +1,194 @@
+"""The core's own view: the twelve commands over HTTP, and the registry of graphs."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.stand import check_error, unique
+
+GRAPH: dict[str, Any] = {
+    "nodes": [
+        {"nodeId": "start", "nodeType": "Start"},
+        {"nodeId": "work", "nodeType": "Task"},
+        {"nodeId": "end", "nodeType": "Success"},
+    ],
+    "edges": [{"from": "start", "to": "work"}, {"from": "work", "to": "end"}],
+}
+UNKNOWN = "00000000-0000-0000-0000-000000000000"
+
+
+def a_graph(client: httpx.Client) -> str:
+    graph_id = unique("graph")
+    assert client.put(f"/graphs/{graph_id}", json=GRAPH).status_code == 201
+    return graph_id
+
+
+def created(client: httpx.Client, **fields: Any) -> str:
+    answer = client.post("/executions", json={"graphId": a_graph(client), **fields})
+    assert answer.status_code == 202, answer.text
+    execution_id: str = answer.json()["executionId"]
+    return execution_id
+
+
+def give(client: httpx.Client, execution_id: str, verb: str, **fields: Any) -> list[str]:
+    answer = client.post(f"/executions/{execution_id}/{verb}", json=fields)
+    assert answer.status_code == 202, answer.text
+    return [event["type"] for event in answer.json()["events"]]
+
+
+def test_a_worker_of_any_language_can_drive_an_execution(client: httpx.Client) -> None:
+    mine = created(client, input={"n": 1})
+    assert give(client, mine, "start")[0] == "EXECUTION_STARTED"
+    assert client.post(f"/executions/{mine}/nodes/work/ready").status_code == 200  # the graph had it ready already
+    assert give(client, mine, "nodes/work/start", workerId="ruby") == ["NODE_STARTED"]
+    assert give(client, mine, "nodes/work/progress", progress=50) == ["NODE_PROGRESS_REPORTED"]
+    assert give(client, mine, "nodes/work/wait", waitKey="k") == ["NODE_WAITING"]
+    assert give(client, mine, "nodes/work/request-resume", resumeKey="k") == ["NODE_RESUME_REQUESTED"]
+    assert give(client, mine, "nodes/work/resume", resumeKey="k")[-1] == "NODE_RESUMED"
+    assert give(client, mine, "nodes/work/succeed", output={"x": 1})[0] == "NODE_SUCCEEDED"
+    state = client.get(f"/executions/{mine}").json()
+    assert (state["status"], state["input"]["n"]) == ("COMPLETED", 1)
+    assert give(client, mine, "archive") == ["EXECUTION_ARCHIVED"]
+    assert client.get(f"/runs/{mine}").json()["status"] == "COMPLETED"
+    events = client.get(f"/executions/{mine}/events").json()
+    assert events["version"] == client.get(f"/executions/{mine}").json()["version"]
+    assert client.get(f"/executions/{mine}", params={"at": 1}).json()["version"] == 1
+
+
+def test_fail_and_cancel(client: httpx.Client) -> None:
+    failing = created(client)
+    give(client, failing, "start")
+    give(client, failing, "nodes/work/start")
+    error = {"code": "E", "message": "no"}
+    assert "EXECUTION_FAILED" in give(client, failing, "nodes/work/fail", error=error, retryable=False)
+    other = created(client)
+    give(client, other, "start")
+    told = give(client, other, "cancel", reason="stop")
+    assert told[0] == "EXECUTION_CANCEL_REQUESTED"
+    assert client.get(f"/runs/{other}").json()["status"] == "CANCELLED"
+
+
+def test_a_repeat_leads_to_nothing_more(client: httpx.Client) -> None:
+    mine = created(client)
+    give(client, mine, "start")
+    again = client.post(f"/executions/{mine}/start")
+    assert (again.status_code, again.json()["events"]) == (200, [])
+    assert again.json()["version"] == client.get(f"/executions/{mine}").json()["version"]
+
+
+def test_a_guard_that_refuses_says_why(client: httpx.Client) -> None:
+    mine = created(client)
+    for path, reason in (("archive", "EXECUTION_NOT_TERMINAL"), ("nodes/work/succeed", "NODE_STATUS")):
+        error = check_error(client.post(f"/executions/{mine}/{path}"), 409, "ERR-PYOCO-0103")
+        assert (error["details"]["code"], error["details"]["reason"]) == ("COMMAND_REJECTED", reason)
+    give(client, mine, "cancel")
+    check_error(client.post(f"/executions/{mine}/nodes/work/start"), 409, "ERR-PYOCO-0103")
+
+
+@pytest.mark.parametrize("path", ["", "/events", "/graph"])
+def test_an_execution_there_is_not_cannot_be_looked_at(client: httpx.Client, path: str) -> None:
+    for execution_id in (UNKNOWN, "a.b"):
+        check_error(client.get(f"/executions/{execution_id}{path}"), 404, "ERR-PYOCO-0005")
+
+
+def test_what_is_unknown(client: httpx.Client) -> None:
+    check_error(client.post(f"/executions/{UNKNOWN}/start"), 404, "ERR-PYOCO-0005")
+    check_error(client.post("/executions/a.b/start"), 404, "ERR-PYOCO-0005")
+    mine = created(client)
+    check_error(client.post(f"/executions/{mine}/nodes/none/start"), 404, "ERR-PYOCO-0104")
+    check_error(client.post(f"/executions/{mine}/explode"), 404, "ERR-PYOCO-0104")
+    check_error(client.post(f"/executions/{mine}/nodes/work/explode"), 404, "ERR-PYOCO-0104")
+
+
+BAD: list[tuple[str, Any]] = [
+    ("nodes/work/start", {"attempt": 0}),
+    ("nodes/work/start", {"attempt": "1"}),
+    ("nodes/work/progress", {"progress": 101}),
+    ("nodes/work/succeed", {"output": 5}),
+    ("nodes/work/fail", {"retryable": "yes"}),
+    ("nodes/work/fail", {"error": {"code": 5}}),
+    ("cancel", {"requestedBy": {"id": "x"}}),
+    ("start", []),
+    ("start", "x"),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BAD)
+def test_a_command_that_is_not_valid(client: httpx.Client, path: str, body: Any) -> None:
+    mine = created(client)
+    before = client.get(f"/executions/{mine}").json()
+    check_error(client.post(f"/executions/{mine}/{path}", json=body), 422, "ERR-PYOCO-0002")
+    assert client.get(f"/executions/{mine}").json() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"graphId": 5}, {"graphId": "no-such"}, {"graphId": "a.*"}, {"graphId": ""}, {"graphId": "g", "input": []}],
+)
+def test_a_creation_that_is_not_valid(client: httpx.Client, body: Any) -> None:
+    check_error(client.post("/executions", json=body), 422, "ERR-PYOCO-0002")
+
+
+def test_an_execution_is_created_once(client: httpx.Client) -> None:
+    graph_id, mine = a_graph(client), unique("mine")
+    body = {"graphId": graph_id, "executionId": mine}
+    assert client.post("/executions", json=body).status_code == 202
+    check_error(client.post("/executions", json=body), 409, "ERR-PYOCO-0103")
+    check_error(client.post("/executions", json={**body, "executionId": "a.b"}), 422, "ERR-PYOCO-0002")
+    check_error(client.post("/executions", json={"graphId": graph_id, "input": {"run": 1}}), 422, "ERR-PYOCO-0002")
+
+
+def test_keys_are_honoured(client: httpx.Client) -> None:
+    graph_id, headers = a_graph(client), {"Idempotency-Key": unique("key")}
+    first = client.post("/executions", json={"graphId": graph_id}, headers=headers)
+    again = client.post("/executions", json={"graphId": graph_id}, headers=headers)
+    mine = first.json()["executionId"]
+    assert (first.status_code, again.status_code, again.json()["events"]) == (202, 200, [])
+    assert again.json()["executionId"] == mine
+    other = client.post("/executions", json={"graphId": a_graph(client)}, headers=headers)
+    check_error(other, 409, "ERR-PYOCO-0105")
+    give(client, mine, "start")
+    give(client, mine, "nodes/work/start")
+    headers = {"Idempotency-Key": unique("key")}
+    progress = f"/executions/{mine}/nodes/work/progress"
+    assert client.post(progress, json={"progress": 10}, headers=headers).status_code == 202
+    assert client.post(progress, json={"progress": 10}, headers=headers).status_code == 200
+    check_error(client.post(progress, json={"progress": 20}, headers=headers), 409, "ERR-PYOCO-0105")
+    assert client.post(progress, json={"progress": 10}).status_code == 202
+
+
+def test_a_correlation_id_is_kept_in_every_event(client: httpx.Client) -> None:
+    headers = {"X-Correlation-Id": unique("part")}
+    answer = client.post("/executions", json={"graphId": a_graph(client)}, headers=headers)
+    mine = answer.json()["executionId"]
+    client.post(f"/executions/{mine}/start", headers=headers)
+    client.post(f"/executions/{mine}/nodes/work/start", headers=headers)
+    client.post(f"/executions/{mine}/nodes/work/succeed", headers=headers)
+    events = client.get(f"/executions/{mine}/events").json()["events"]
+    assert {event["correlationId"] for event in events} == {headers["X-Correlation-Id"]}
+
+
+# --- Graphs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_is_registered_for_good(client: httpx.Client) -> None:
+    graph_id = a_graph(client)
+    assert client.put(f"/graphs/{graph_id}", json=GRAPH).status_code == 200
+    found = client.get(f"/graphs/{graph_id}").json()
+    assert (found["graphId"], len(found["nodes"])) == (graph_id, 3)
+    other = {**GRAPH, "nodes": [*GRAPH["nodes"]], "title": "another"}
+    check_error(client.put(f"/graphs/{graph_id}", json=other), 409, "ERR-PYOCO-0105")
+
+
+@pytest.mark.parametrize("body", [{}, {"nodes": 5, "edges": []}, {"nodes": [], "edges": []}, [], "x"])
+def test_a_graph_that_cannot_run_is_refused(client: httpx.Client, body: Any) -> None:
+    graph_id = unique("bad")
+    check_error(client.put(f"/graphs/{graph_id}", json=body), 422, "ERR-PYOCO-0002")
+    check_error(client.get(f"/graphs/{graph_id}"), 404, "ERR-PYOCO-0104")
+
+
+def test_a_graphs_id_must_be_one(client: httpx.Client) -> None:
+    check_error(client.put("/graphs/a%20b", json=GRAPH), 422, "ERR-PYOCO-0002")
+    check_error(client.get("/graphs/a%20b"), 404, "ERR-PYOCO-0104")
+    check_error(client.get(f"/graphs/{'x' * 300}"), 404, "ERR-PYOCO-0104")

@@ -1,0 +1,133 @@
+"""The documentation is complete, and the gateway keeps to it: nothing it answers is undocumented."""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.gateway.stand import Stand, ended, submit, unique
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+LONGEST_SEC = 25.0
+EXAMPLES = 6
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def test_the_documents_are_served(client: httpx.Client) -> None:
+    assert client.get("/openapi.json").json()["openapi"].startswith("3.")
+    assert "swagger" in client.get("/docs").text.lower()
+
+
+def test_every_route_is_described(client: httpx.Client) -> None:
+    for name, operation in operations(client.get("/openapi.json").json()):
+        assert operation["summary"], name
+        assert operation.get("description"), name
+        answers = operation["responses"]
+        good = [answer for status, answer in answers.items() if status.startswith("2")]
+        assert good, name
+        if "/wheels" not in name:  # whose answers are described where they are made
+            for answer in good:
+                [content] = answer["content"].values()
+                assert content["schema"], name
+        if not name.startswith("GET /health"):
+            assert {"422", "503", "500"} <= answers.keys() or name == "GET /metrics", name
+            assert {"401", "403"} <= answers.keys(), name
+        for status, answer in answers.items():
+            if status.startswith(("4", "5")) and not name.startswith("GET /health"):
+                content = answer["content"]["application/json"]
+                assert content["schema"] == {"$ref": "#/components/schemas/ErrorAnswer"}, name
+                assert content["examples"], name
+        headers = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"}
+        assert {"Accept-Language", "X-Correlation-Id"} <= headers, name
+
+
+def test_all_twelve_commands_have_a_route(client: httpx.Client) -> None:
+    found = {
+        operation["summary"] for name, operation in operations(client.get("/openapi.json").json()) if "exec" in name
+    }
+    assert {
+        "CreateExecution",
+        "StartExecution",
+        "CancelExecution",
+        "ArchiveExecution",
+        "MarkNodeReady",
+        "StartNode",
+        "ReportNodeProgress",
+        "PutNodeWaiting",
+        "RequestResumeNode",
+        "ResumeNode",
+        "SucceedNode",
+        "FailNode",
+    } <= found
+
+
+@pytest.mark.spec("004 ERR-PYOCO-0002")
+def test_whatever_is_asked_the_answer_is_documented(stand: Stand, client: httpx.Client) -> None:
+    """Valid and broken requests to every route, for a bounded time: no 5xx, no answer the documentation lacks."""
+    document = client.get("/openapi.json").json()
+    schema = schemathesis.openapi.from_dict(document)
+    schema.config.update(base_url=stand.url)
+    run_id = submit(client)
+    ended(client, run_id)
+    pending = submit(client, tag=unique("nobody"))
+    known = {"run_id": [run_id, pending], "execution_id": [run_id, pending], "node_id": ["greet", "start"]}
+    asked, ends_at = 0, time.monotonic() + LONGEST_SEC
+    found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+    assert len(found) == len([*operations(document)])
+    random.shuffle(found)  # if there is no time for all of them, let it be others every time
+    for operation in found:
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            if time.monotonic() < ends_at:
+                asked += _try(operation, mode, known)
+    assert asked >= 20
+
+
+def _try(operation: APIOperation[Any, Any, Any, Any], mode: GenerationMode, known: dict[str, list[str]]) -> int:
+    """Ask for one operation in many ways; the number of requests."""
+    asked = 0
+
+    @given(case=operation.as_strategy(generation_mode=mode), data=st.data())
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=[*HealthCheck],
+    )
+    def ask(case: Case[Any], data: st.DataObject) -> None:
+        nonlocal asked
+        asked += 1
+        for name, values in known.items():
+            if name in (case.path_parameters or {}) and not case.path.endswith("/watch"):
+                case.path_parameters[name] = data.draw(st.sampled_from([*values, case.path_parameters[name]]))
+        case.call_and_validate(checks=CHECKS, timeout=20)
+
+    ask()
+    return asked

@@ -1,0 +1,234 @@
+"""For those who operate it: health, workers, metrics, dead letters, and errors nobody expects."""
+
+import re
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from pyoco_server.app.ports import WorkerRecord
+from pyoco_server.app.worker_views import shown_state
+from pyoco_server.gateway.services import Services
+from tests.gateway.stand import Stand, check_error, ended, listed, submit, unique
+
+
+@pytest.mark.spec("004 REQ-0001", "004 §付録D GET /health")
+def test_health(client: httpx.Client) -> None:
+    answer = client.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    ready = client.get("/health/ready")
+    assert (ready.status_code, ready.json()["status"], ready.json()["nats"]) == (200, "ready", "connected")
+
+
+@pytest.mark.spec("004 REQ-0001", "004 ERR-PYOCO-0001")
+def test_a_gateway_that_is_not_there_does_not_answer(stand: Stand) -> None:
+    with pytest.raises(httpx.ConnectError):
+        httpx.get("http://127.0.0.1:1/health")
+    assert httpx.get(f"{stand.url}/health").status_code == 200
+
+
+# --- Workers ---------------------------------------------------------------------------------------------------------
+
+
+def register(stand: Stand, worker_id: str, **fields: Any) -> None:
+    async def write(given: Services) -> None:
+        now = time.time()
+        record = {
+            "worker_id": worker_id,
+            "instance_id": "i",
+            "state": "IDLE",
+            "hidden": False,
+            "last_seen_at": now,
+            "last_heartbeat_at": now,
+            "tags": ["t"],
+            **fields,
+        }
+
+        def change(_found: WorkerRecord | None) -> WorkerRecord:
+            return record
+
+        await given.workers.update(worker_id, change)
+
+    stand.call(write)
+
+
+def names(client: httpx.Client, **query: Any) -> set[str]:
+    return {worker["worker_id"] for worker in client.get("/workers", params=query).json()}
+
+
+@pytest.mark.spec("004 REQ-0015", "004 §付録D GET /workers", "004 §付録C worker", "004 §付録G")
+def test_workers_are_listed_with_their_states(stand: Stand, client: httpx.Client) -> None:
+    idle, silent, stopped = (unique(name) for name in ("idle", "silent", "stopped"))
+    register(stand, idle)
+    register(stand, silent, state="RUNNING", last_seen_at=time.time() - 21, last_heartbeat_at=0)
+    register(
+        stand, stopped, state="STOPPED_GRACEFUL", last_seen_at=1.0, stopped_at=1.0, stop_reason="graceful_shutdown"
+    )
+    assert idle in names(client)
+    assert not {silent, stopped} & names(client)
+    assert {idle, silent, stopped} <= names(client, scope="all", limit=500)
+    assert silent in names(client, state="DISCONNECTED", limit=500)
+    assert stopped in names(client, state="STOPPED_GRACEFUL", limit=500)
+    assert names(client, scope="active", state="STOPPED_GRACEFUL") == set()
+    found = {worker["worker_id"]: worker for worker in client.get("/workers?scope=all&limit=500").json()}
+    assert found[silent]["state"] == "DISCONNECTED"
+    assert found[stopped]["state"] == "STOPPED_GRACEFUL"
+    required = {"worker_id", "instance_id", "state", "hidden", "last_seen_at", "last_heartbeat_at", "tags"}
+    optional = {"current_run_id", "last_run_id", "last_run_status", "stopped_at", "stop_reason"}
+    assert required | optional <= found[idle].keys()
+
+
+@pytest.mark.spec("004 §付録G", "004 §付録C worker")
+@pytest.mark.parametrize(
+    ("state", "age", "told"),
+    [
+        ("RUNNING", 20, "RUNNING"),
+        ("RUNNING", 20.1, "DISCONNECTED"),
+        ("IDLE", 0, "IDLE"),
+        ("IDLE", 21, "DISCONNECTED"),
+        ("STOPPED_GRACEFUL", 10_000, "STOPPED_GRACEFUL"),
+        ("DISCONNECTED", 0, "DISCONNECTED"),
+        ("DANCING", 0, "DISCONNECTED"),
+    ],
+)
+def test_how_a_state_is_told(state: str, age: float, told: str) -> None:
+    record = {"state": state, "last_seen_at": 1_000.0 - age}
+    assert shown_state(record, now=1_000.0, timeout_sec=20) == told
+
+
+@pytest.mark.spec("004 REQ-0022", "004 REQ-0015", "004 §付録D PATCH /workers/{worker_id}", "004 §付録D GET /workers")
+def test_a_worker_can_be_hidden_and_shown(stand: Stand, client: httpx.Client) -> None:
+    mine = unique("mine")
+    register(stand, mine)
+    answer = client.patch(f"/workers/{mine}", json={"hidden": True})
+    assert answer.status_code == 200
+    assert (answer.json()["worker_id"], answer.json()["hidden"]) == (mine, True)
+    assert answer.json()["updated_at"] == pytest.approx(time.time(), abs=30)
+    assert mine not in names(client)
+    assert mine in names(client, include_hidden="true")
+    client.patch(f"/workers/{mine}", json={"hidden": False})
+    assert mine in names(client)
+
+
+@pytest.mark.spec("004 REQ-0022", "004 ERR-PYOCO-0020", "004 MSG-PYOCO-0020")
+@pytest.mark.parametrize("worker_id", ["nobody", "a.b", "x" * 300, "%00"])
+def test_a_worker_there_is_not(client: httpx.Client, worker_id: str) -> None:
+    error = check_error(client.patch(f"/workers/{worker_id}", json={"hidden": True}), 404, "ERR-PYOCO-0020")
+    assert error["message"] == "there is no such worker"
+
+
+@pytest.mark.spec("004 REQ-0022", "004 ERR-PYOCO-0019", "004 MSG-PYOCO-0019")
+@pytest.mark.parametrize("body", [{}, {"hidden": "yes"}, {"hidden": 1}, {"hidden": None}, [], "x", None])
+def test_a_patch_that_is_not_valid(client: httpx.Client, body: Any) -> None:
+    error = check_error(client.patch("/workers/nobody", json=body), 422, "ERR-PYOCO-0019")
+    assert error["message"] == "the request about workers is not valid"
+
+
+@pytest.mark.spec("004 REQ-0015", "004 ERR-PYOCO-0019")
+@pytest.mark.parametrize(
+    "query", [{"scope": "some"}, {"state": "ASLEEP"}, {"include_hidden": "perhaps"}, {"limit": 0}, {"limit": 501}]
+)
+def test_a_query_for_workers_that_is_not_valid(client: httpx.Client, query: dict[str, Any]) -> None:
+    check_error(client.get("/workers", params=query), 422, "ERR-PYOCO-0019")
+
+
+# --- Metrics ---------------------------------------------------------------------------------------------------------
+
+
+def metric(client: httpx.Client, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", client.get("/metrics").text, re.MULTILINE)
+    assert found, name
+    return float(found[1])
+
+
+@pytest.mark.spec("004 REQ-0014", "004 §付録D GET /metrics")
+def test_metrics(client: httpx.Client) -> None:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    before = metric(client, 'pyoco_runs_total{status="PENDING"}')
+    tag = unique("nobody")
+    submit(client, tag=tag)
+    listed(client, 1, tag=tag)
+    assert metric(client, 'pyoco_runs_total{status="PENDING"}') == before + 1
+    assert metric(client, "pyoco_workers_alive_total") >= 1
+    assert metric(client, "pyoco_dlq_messages_total") >= 0
+    for status in ("RUNNING", "COMPLETED", "FAILED", "CANCELLING", "CANCELLED"):
+        assert metric(client, f'pyoco_runs_total{{status="{status}"}}') >= 0
+
+
+def test_metrics_cost_the_same_however_many_runs_there_are(stand: Stand, client: httpx.Client) -> None:
+    def requests() -> int:
+        async def sent(given: Services) -> int:
+            connection: Any = given.store
+            count: int = connection.nc.stats["out_msgs"]
+            return count
+
+        return stand.call(sent)
+
+    def cost() -> int:
+        """The fewest of a few: the gateway talks to NATS for reasons of its own, too."""
+        costs = []
+        for _ in range(10):
+            before = requests()
+            client.get("/metrics")
+            costs.append(requests() - before)
+        return min(costs)
+
+    few, tag = cost(), unique("nobody")
+    client.post("/runs/batch", json={"runs": [{"flow_name": "hello", "tag": tag}] * 200})
+    listed(client, 200, tag=tag)
+    assert cost() <= few
+
+
+# --- Dead letters ----------------------------------------------------------------------------------------------------
+
+
+def test_dead_letters(client: httpx.Client) -> None:
+    run_id = submit(client, unique("no-such-flow"))
+    assert ended(client, run_id)["status"] == "FAILED"
+    mine = next(letter for letter in client.get("/dlq").json() if letter["entry"].get("run_id") == run_id)
+    assert (mine["tag"], mine["entry"]["reason"]) == ("default", "flow_not_found")
+    assert client.get(f"/dlq/{mine['sequence']}").json() == mine
+    check_error(client.get("/dlq/999999999"), 404, "ERR-PYOCO-0104")
+    for bad in ("0", "-1", "x", "1.5", str(2**70)):
+        check_error(client.get(f"/dlq/{bad}"), 422, "ERR-PYOCO-0002")
+    check_error(client.get("/dlq?limit=501"), 422, "ERR-PYOCO-0002")
+
+
+# --- Errors nobody expects -------------------------------------------------------------------------------------------
+
+
+def test_a_path_there_is_not(client: httpx.Client) -> None:
+    for path in ("/nothing", "/runs/", "/runs/a/b/c", "/health/x"):
+        check_error(client.get(path), 404, "ERR-PYOCO-0104")
+
+
+def test_a_method_there_is_not(client: httpx.Client) -> None:
+    answer = client.delete("/runs")
+    check_error(answer, 405, "ERR-PYOCO-0002")
+    assert answer.headers["Allow"]
+
+
+def test_a_mistake_of_ours_has_the_same_shape(stand: Stand) -> None:
+    @stand.app.get("/crash", include_in_schema=False)
+    async def crash() -> None:
+        raise RuntimeError("not for strangers")
+
+    with stand.client() as client:
+        answer = client.get("/crash")
+    check_error(answer, 500, "ERR-PYOCO-0106")
+    assert "strangers" not in answer.text
+
+
+@pytest.mark.spec("004 MSG-PYOCO-0005", "004 MSG-PYOCO-0017")
+def test_errors_come_in_the_readers_language(stand: Stand) -> None:
+    for header, message in (
+        ("ja", "runが見つかりません"),
+        ("en-GB", "there is no such run"),
+        ("fr", "runが見つかりません"),
+    ):
+        answer = httpx.get(f"{stand.url}/runs/none", headers={"Accept-Language": header})
+        assert answer.json()["error"]["message"] == message
+    assert httpx.get(f"{stand.url}/runs?limit=0").json()["error"]["message"] == "一覧クエリが不正です"
