@@ -70,6 +70,7 @@ kill: $(READY)
 	$(BIN)/python -m pytest tests/kill
 
 dashboard: $(READY)
+	$(BIN)/python -m tools.dashboard_setup
 	$(BIN)/python -m pytest tests/dashboard
 
 properties: $(READY)

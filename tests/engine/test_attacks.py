@@ -206,7 +206,7 @@ def _quiet(act: Any) -> None:
         return
 
 
-@pytest.mark.parametrize("report", [(10, 5), ("10", None), (None, object())], ids=str)
+@pytest.mark.parametrize("report", [(10, 5), ("10", None), (None, object())])
 def test_progress_that_is_none_is_the_tasks_error(engine: Engine, report: tuple[Any, Any]) -> None:
     result = engine.run(Flow("p") >> step(lambda ctx: ctx.progress(*report), "p"))
     assert (result.state.nodes["p"].error or {})["code"] == "TypeError"
@@ -230,7 +230,6 @@ def test_what_a_resume_brings_must_fit_the_log(engine: Engine) -> None:
         {"deadline_sec": 1e15},
         {"deadline_sec": -1},
     ],
-    ids=str,
 )
 def test_a_wait_the_log_cannot_hold_is_refused_where_it_is_written(fields: dict[str, Any]) -> None:
     with pytest.raises(FlowError):

@@ -139,12 +139,12 @@ class Text(str):
 NOT_JSON = [(1, 2), {1}, {1: "a"}, {1: "a", "1": "b"}, float("nan"), b"x", [(1,)], "\ud800", object()]
 
 
-@pytest.mark.parametrize("value", [*NOT_JSON, Text("x"), {Text("k"): 1}], ids=ascii)
+@pytest.mark.parametrize("value", [*NOT_JSON, Text("x"), {Text("k"): 1}])
 def test_what_would_not_come_back_the_same_is_kept_as_text(value: Any) -> None:
     assert [*to_output(value)] == [TEXT_ONLY]
 
 
-@pytest.mark.parametrize("value", [None, True, 1, 2**70, -0.0, 1.0, "ü", [], {}, {"a": [{"b": None}]}], ids=repr)
+@pytest.mark.parametrize("value", [None, True, 1, 2**70, -0.0, 1.0, "ü", [], {}, {"a": [{"b": None}]}])
 def test_what_comes_back_the_same_is_kept_as_it_is(value: Any) -> None:
     kept = to_output(value)[VALUE]
     assert (kept, type(kept)) == (value, type(value))

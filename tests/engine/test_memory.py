@@ -1,6 +1,7 @@
 """A process that runs flows all day keeps nothing of those that have ended."""
 
 import gc
+import logging
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -28,9 +29,11 @@ def few_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def traced() -> Iterator[None]:
+    logging.disable()  # pytest keeps what is logged, however much it is
     tracemalloc.start()
     yield
     tracemalloc.stop()
+    logging.disable(logging.NOTSET)
 
 
 def one_round(engine: Engine) -> list[str]:

@@ -30,6 +30,8 @@ class GatewayServer:
             port=self._port,
             log_config=None,
             access_log=False,
+            proxy_headers=False,  # what a client says of itself is not believed
+            server_header=False,
             lifespan="on",
             timeout_graceful_shutdown=3,
         )

@@ -1,0 +1,100 @@
+"""A real browser, and a page in it that must behave: no errors, no breach of its own rules, no word to anybody else."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
+from tools.dashboard_setup import browser
+
+R = TypeVar("R")
+WIDE = {"width": 1360, "height": 840}
+PHONE = {"width": 390, "height": 800}
+_NOTE_BREACHES = """
+addEventListener("securitypolicyviolation", (event) =>
+  console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+"""
+
+
+class Browsing:
+    """The browser, in a thread of its own: its driver keeps an event loop running there, which nobody else may meet."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
+        self._playwright: Playwright | None = None
+        self._browser: Browser | None = None
+
+    def do(self, work: Callable[[], R]) -> R:
+        """Do something in that thread."""
+        return self._thread.submit(work).result()
+
+    def open(self) -> Browser:
+        """The browser, started when it is first needed. Only in its thread."""
+        if self._browser is None:
+            self._playwright = sync_playwright().start()
+            flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+            self._browser = self._playwright.chromium.launch(executable_path=browser(), args=flags)
+        return self._browser
+
+    def close(self) -> None:
+        def end() -> None:
+            if self._browser is not None:
+                self._browser.close()
+            if self._playwright is not None:
+                self._playwright.stop()
+
+        self.do(end)
+        self._thread.shutdown()
+
+
+class Visit:
+    """Somebody who looks at the dashboard."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.url = url
+        self.context = context
+        self.page: Page = context.new_page()
+        self.errors: list[str] = []
+        self.foreign: list[str] = []
+        self.page.on("console", self._noted)
+        self.page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
+        self.page.on("request", self._asked)
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith((self.url, f"blob:{self.url}")):
+            self.foreign.append(request.url)
+
+    def _noted(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.errors.append(message.text)
+
+    def go(self, place: str = "") -> Page:
+        """Open a place of the dashboard, in a page that was loaded anew."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.url}/{place}")
+        return self.page
+
+    def move(self, place: str) -> Page:
+        """Go to another place in the page that is open."""
+        self.page.evaluate("place => { location.hash = place; }", place)
+        return self.page
+
+    def check(self, *expected: str) -> None:
+        """Nothing went wrong but what was expected to."""
+        unexpected = [error for error in self.errors if not any(part in error for part in expected)]
+        assert not unexpected, unexpected
+        assert not self.foreign, self.foreign
+
+
+@contextlib.contextmanager
+def visiting(opened: Browser, url: str, **options: Any) -> Iterator[Visit]:
+    """A visit with cookies, storage and settings of its own."""
+    context = opened.new_context(**{"viewport": WIDE, "locale": "en-GB", **options})
+    context.set_default_timeout(8_000)
+    context.add_init_script(_NOTE_BREACHES)
+    try:
+        yield Visit(context, url)
+    finally:
+        context.close()

@@ -1,0 +1,72 @@
+"""The files of the dashboard, as the gateway serves them."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pyoco_server.gateway.dashboard.language import opening_language
+from pyoco_server.gateway.dashboard.serving import STATIC
+from tests.dashboard.site import Site
+
+FILES = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
+
+
+@pytest.mark.spec("004 REQ-0020", "004 §付録D GET /")
+def test_the_page_is_html_that_may_run_nothing_but_our_own_files(site: Site) -> None:
+    answer = site.client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "{{" not in answer.text
+
+
+@pytest.mark.spec("004 REQ-0020", "004 §付録D GET /static/{path}")
+@pytest.mark.parametrize("path", FILES)
+def test_every_file_is_served_as_what_it_is(site: Site, path: str) -> None:
+    answer = site.client.get(f"/static/{path}")
+    assert answer.status_code == 200
+    kinds = {".js": "application/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    assert answer.headers["content-type"].startswith(kinds[Path(path).suffix])
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.content == (STATIC / path).read_bytes()
+
+
+def test_what_the_browser_has_is_not_sent_again(site: Site) -> None:
+    first = site.client.get("/static/main.js")
+    again = site.client.get("/static/main.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert site.client.head("/static/main.js").status_code == 200
+
+
+@pytest.mark.spec("004 §付録D GET /static/{path}")
+@pytest.mark.parametrize(
+    "path",
+    ["nope.js", "", "css", "../index.html", "..%2f..%2fapp.py", "%2e%2e/serving.py", "main.js%00.css", "/etc/passwd"],
+)
+def test_what_is_no_file_of_the_dashboard_is_not_found(site: Site, path: str) -> None:
+    with httpx.Client() as client:
+        answer = client.send(client.build_request("GET", httpx.URL(f"{site.url}/static/{path}")))
+    assert answer.status_code == 404
+    assert answer.json()["error"]["err_id"] == "ERR-PYOCO-0104"
+
+
+@pytest.mark.spec("004 REQ-0020")
+@pytest.mark.parametrize(
+    ("wanted", "environment", "language"),
+    [
+        ("ja", {"LANG": "en_US.UTF-8"}, "ja"),
+        ("en", {"LANG": "ja_JP.UTF-8"}, "en"),
+        ("auto", {"LANG": "ja_JP.UTF-8"}, "ja"),
+        ("auto", {"LC_ALL": "C.UTF-8", "LANG": "ja_JP.UTF-8"}, "en"),
+        ("auto", {"LC_ALL": "", "LC_MESSAGES": "ja_JP", "LANG": "en_US"}, "ja"),
+        ("auto", {}, "en"),
+    ],
+)
+def test_it_opens_in_the_language_that_is_set_or_that_of_the_server(
+    wanted: str, environment: dict[str, str], language: str
+) -> None:
+    assert opening_language(wanted, environment).value == language  # type: ignore[arg-type]

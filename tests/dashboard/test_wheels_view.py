@@ -1,0 +1,32 @@
+"""Wheels: uploaded, refused, downloaded and deleted in the page."""
+
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.dashboard.conftest import Look
+from tests.dashboard.site import Site
+from tests.wheels.building import make_wheel, wheel_name
+
+
+def test_a_wheel_comes_and_goes(look: Look, site: Site, tmp_path: Path) -> None:
+    wheel = tmp_path / wheel_name("shown")
+    wheel.write_bytes(make_wheel("shown"))
+    with look() as visit:
+        page = visit.go("#/wheels")
+        page.get_by_label("Tags").fill("cpu,gpu")
+        page.locator("input[type=file]").set_input_files(wheel)
+        row = page.locator("tr", has_text=wheel.name).first
+        expect(row).to_contain_text("cpugpu")
+        assert site.client.get("/wheels").json()[0]["tags"] == ["cpu", "gpu"]
+        page.locator("input[type=file]").set_input_files(wheel)
+        expect(page.get_by_role("alert")).to_contain_text("ERR-PYOCO-0022")
+        with page.expect_download() as downloaded:
+            row.get_by_role("button", name="Download").click()
+        assert Path(downloaded.value.path()).read_bytes() == wheel.read_bytes()
+        row.get_by_role("button", name="Delete this wheel").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete this wheel").click()
+        expect(page.get_by_text("No wheels")).to_be_visible()
+        expect(page.locator("tr", has_text=wheel.name)).to_have_count(2)  # what happened is still told
+        visit.check("409")
+    assert site.client.get("/wheels").json() == []

@@ -1,0 +1,40 @@
+"""One NATS and one gateway for all tests of wheels; every test has packages of its own."""
+
+import itertools
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.adapters.conftest import Backend, JetStream, backend, jetstream, nats_server
+from tests.adapters.nats_server import NatsServer
+from tests.gateway.stand import Stand, settings_for
+
+__all__ = ["Backend", "JetStream", "backend", "jetstream", "nats_server"]
+
+MAX_BYTES = 3_000_000
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """The gateway, without a worker."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    data = tmp_path_factory.mktemp("data")
+    with Stand(settings_for(server.url, data, PYOCO_WHEEL_MAX_BYTES=str(MAX_BYTES)), workers=0) as made:
+        yield made
+    server.kill()
+
+
+@pytest.fixture
+def client(stand: Stand) -> Iterator[httpx.Client]:
+    """Somebody who asks the gateway."""
+    with stand.client(verify=False) as made:  # there is nothing to verify, and looking for how takes long
+        yield made
+
+
+@pytest.fixture
+def package() -> str:
+    """A package nobody else has."""
+    return f"demo{next(_numbers)}"

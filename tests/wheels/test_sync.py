@@ -1,0 +1,354 @@
+"""When a worker changes its wheels, and when it does not; slots and runs in this process, a house that takes notes."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from packaging.tags import parse_tag
+from typing_extensions import override
+
+from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.adapters.memory.wheels import MemoryWheelRegistry
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.app.ports.wheels import Wheel, WheelInstallError, WheelUnfitError
+from pyoco_server.app.wheels_selection import interpreter
+from pyoco_server.worker.wheel_sync import WheelSync, WheelSyncOptions
+from tests.waiting import wait_until
+from tests.wheels.building import wheel_name
+from tests.wheels.test_registry import add, an_event
+
+HERE = interpreter(parse_tag("py3-none-any"), "3.11.7")
+
+
+class House:
+    """Takes notes; ``broken`` and ``unfit`` name wheels that cannot be had."""
+
+    def __init__(self) -> None:
+        self.installed: list[str] = []
+        self.active: list[str] = []
+        self.broken: set[str] = set()
+        self.unfit: set[str] = set()
+        self.on_install: Callable[[], None] = lambda: None
+
+    async def install(self, wheel: Wheel, content: Callable[[], AsyncIterator[bytes]]) -> None:
+        self.on_install()
+        self.installed.append(wheel.name)
+        data = b"".join([piece async for piece in content()])
+        assert hashlib.sha256(data).hexdigest() == wheel.sha256_hex
+        if wheel.name in self.broken:
+            raise WheelInstallError(f"'{wheel.name}' is broken")
+        if wheel.name in self.unfit:
+            raise WheelUnfitError(f"'{wheel.name}' will not do")
+
+    async def activate(self, wheels: Sequence[Wheel]) -> None:
+        self.active = sorted(wheel.name for wheel in wheels)
+
+    async def tidy(self, known: Sequence[Wheel]) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class AwayRegistry(MemoryWheelRegistry):
+    """Not there, as long as it is told so."""
+
+    away = False
+
+    @override
+    async def all(self) -> Sequence[Wheel]:
+        if self.away:
+            raise UnavailableError("away")
+        return await super().all()
+
+
+class World:
+    """A worker's hook with everything around it."""
+
+    def __init__(self, *, interval_sec: float = 0.0, first_hold_sec: float = 10.0) -> None:
+        self.registry = AwayRegistry()
+        self.house = House()
+        self.told: dict[str, Any] = {}
+        self.changes = 0
+        self.sync = WheelSync(
+            registry=self.registry,
+            house=self.house,
+            clock=SystemClock(),
+            here=HERE,
+            options=WheelSyncOptions(tags=("cpu",), interval_sec=interval_sec, first_hold_sec=first_hold_sec),
+            note=self._note,
+            on_change=self._changed,
+        )
+
+    def _note(self, **fields: Any) -> None:
+        self.told = fields["wheel_sync"]
+
+    async def _changed(self) -> None:
+        self.changes += 1
+
+
+def run(body: Callable[[World], Awaitable[None]], **options: float) -> None:
+    async def inside() -> None:
+        await body(World(**options))
+
+    asyncio.run(inside())
+
+
+@pytest.mark.spec("004 REQ-0026", "004 §付録F")
+def test_before_the_first_pull_all_that_is_meant_for_the_worker_is_there() -> None:
+    async def body(world: World) -> None:
+        assert world.told["last_result"] == "idle"
+        assert world.told["enabled"] is True
+        for name in (wheel_name("a", "1.0"), wheel_name("a", "2.0"), wheel_name("b", "1.0", "cp27-cp27m-win32")):
+            await add(world.registry, name)
+        await world.sync.before_pull()
+        assert world.house.active == [wheel_name("a", "2.0")]
+        told = world.told
+        assert told["last_result"] == "ok"
+        assert told["selected_wheels"] == told["updated_wheels"] == [wheel_name("a", "2.0")]
+        assert (told["selected_count"], told["updated_count"], told["removed_count"]) == (1, 1, 0)
+        assert told["skipped_incompatible_count"] == 1
+        assert told["skipped_incompatible"][0]["name"] == wheel_name("b", "1.0", "cp27-cp27m-win32")
+        assert told["last_attempt_at"] <= told["last_synced_at"] <= told["last_success_at"]
+        [installed] = told["installed_wheels"]
+        assert (installed["package"], installed["version"]) == ("a", "2.0")
+        assert world.changes == 1
+
+    run(body)
+
+
+@pytest.mark.spec("004 REQ-0026")
+def test_only_what_differs_is_installed_and_what_is_gone_is_removed() -> None:
+    async def body(world: World) -> None:
+        await add(world.registry, wheel_name("a", "1.0"))
+        await add(world.registry, wheel_name("b", "1.0"))
+        await world.sync.before_pull()
+        await world.sync.before_pull()
+        assert len(world.house.installed) == 2
+        assert world.changes == 1
+        await add(world.registry, wheel_name("a", "1.1"))
+        await world.sync.before_pull()
+        assert world.house.installed[2:] == [wheel_name("a", "1.1")]
+        assert world.told["updated_wheels"] == [wheel_name("a", "1.1")]
+        assert world.told["removed_wheels"] == []
+        await world.registry.delete(wheel_name("b", "1.0"), lambda wheel: an_event(wheel.name, "delete"))
+        await world.sync.before_pull()
+        assert world.house.active == [wheel_name("a", "1.1")]
+        assert world.told["removed_wheels"] == [wheel_name("b", "1.0")]
+        await world.registry.delete(wheel_name("a", "1.1"), lambda wheel: an_event(wheel.name, "delete"))
+        await world.sync.before_pull()
+        assert world.house.active == [wheel_name("a", "1.0")]
+
+    run(body)
+
+
+@pytest.mark.spec("004 REQ-0026")
+def test_a_wheel_under_the_same_name_with_other_content_is_installed_again() -> None:
+    async def body(world: World) -> None:
+        await add(world.registry, wheel_name("a", "1.0"), b"one")
+        await world.sync.before_pull()
+        await world.registry.delete(wheel_name("a", "1.0"), lambda wheel: an_event(wheel.name, "delete"))
+        await add(world.registry, wheel_name("a", "1.0"), b"two")
+        await world.sync.before_pull()
+        assert world.house.installed == [wheel_name("a", "1.0")] * 2
+        assert world.changes == 2
+
+    run(body)
+
+
+def test_between_two_looks_the_registry_is_left_alone() -> None:
+    async def body(world: World) -> None:
+        await world.sync.before_pull()
+        await add(world.registry, wheel_name("a", "1.0"))
+        await world.sync.before_pull()
+        assert world.house.installed == []
+
+    run(body, interval_sec=60.0)
+
+
+@pytest.mark.spec("004 REQ-0026")
+def test_nothing_begins_while_a_run_is_in_progress() -> None:
+    async def body(world: World) -> None:
+        at_work, may_end, pulls = asyncio.Event(), asyncio.Event(), list[str]()
+        busy = 0
+
+        def check() -> None:
+            assert busy == 0
+
+        world.house.on_install = check
+
+        async def long_run() -> None:
+            nonlocal busy
+            await world.sync.before_pull()
+            busy += 1
+            at_work.set()
+            await may_end.wait()
+            busy -= 1
+            await world.sync.before_pull()
+
+        async def other_slot() -> None:
+            await at_work.wait()
+            while not pulls:
+                await world.sync.before_pull()
+                await asyncio.sleep(0)
+                if world.house.active:
+                    pulls.append("after")
+
+        slots = [asyncio.create_task(long_run()), asyncio.create_task(other_slot())]
+        await at_work.wait()
+        await add(world.registry, wheel_name("a", "1.0"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert world.house.installed == []
+        assert not slots[1].done()
+        may_end.set()
+        await asyncio.gather(*slots)
+        assert world.house.active == [wheel_name("a", "1.0")]
+
+    run(body)
+
+
+def test_a_slot_that_has_ended_is_not_waited_for() -> None:
+    async def body(world: World) -> None:
+        await asyncio.create_task(world.sync.before_pull())
+        await add(world.registry, wheel_name("a", "1.0"))
+        await world.sync.before_pull()
+        assert world.house.active == [wheel_name("a", "1.0")]
+
+    run(body)
+
+
+@pytest.mark.spec("004 REQ-0026")
+def test_a_long_run_is_not_waited_for_without_end_and_the_change_comes_in_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def body(world: World) -> None:
+        pulled, stop = 0, asyncio.Event()
+
+        async def slot(length_sec: float, late_sec: float) -> None:
+            nonlocal pulled
+            await asyncio.sleep(late_sec)
+            while not stop.is_set():
+                await world.sync.before_pull()
+                pulled += 1
+                await asyncio.sleep(length_sec)
+
+        slots = [asyncio.create_task(slot(0.2, 0.0)), asyncio.create_task(slot(0.2, 0.1))]  # never idle by themselves
+        await wait_until(lambda: pulled >= 2)
+        await add(world.registry, wheel_name("a", "1.0"))
+        before = pulled
+        await wait_until(lambda: world.house.active, timeout=10)
+        assert pulled > before, "runs went on in between"
+        stop.set()
+        await asyncio.gather(*slots)
+
+    caplog.set_level(logging.INFO)
+    run(body, interval_sec=0.01, first_hold_sec=0.02)
+    assert any(getattr(record, "action", "") == "wheel_sync_deferred" for record in caplog.records)
+
+
+@pytest.mark.spec("004 REQ-0026", "004 ERR-PYOCO-0024")
+def test_a_wheel_that_fails_is_told_tried_again_and_leaves_the_old_one_in_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def body(world: World) -> None:
+        await add(world.registry, wheel_name("a", "1.0"))
+        await add(world.registry, wheel_name("b", "1.0"))
+        await world.sync.before_pull()
+        await add(world.registry, wheel_name("a", "2.0"))
+        await add(world.registry, wheel_name("b", "2.0"))
+        world.house.broken.add(wheel_name("a", "2.0"))
+        await world.sync.before_pull()
+        assert world.house.active == [wheel_name("a", "1.0"), wheel_name("b", "2.0")]
+        assert world.told["last_result"] == "error"
+        assert world.told["last_error"]["err_id"] == "ERR-PYOCO-0024"
+        assert world.told["last_error"]["wheel_name"] == wheel_name("a", "2.0")
+        assert world.told["last_success_at"] < world.told["last_attempt_at"]
+        [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert getattr(record, "err_id", "") == "ERR-PYOCO-0024"
+        assert getattr(record, "wheel_name", "") == wheel_name("a", "2.0")
+        world.house.broken.clear()
+        await world.sync.before_pull()
+        assert world.house.active == [wheel_name("a", "2.0"), wheel_name("b", "2.0")]
+        assert world.told["last_result"] == "ok"
+        assert world.told["last_error"] is None
+
+    run(body)
+
+
+def test_a_wheel_that_fails_is_tried_less_and_less_often() -> None:
+    async def body(world: World) -> None:
+        await add(world.registry, wheel_name("a", "1.0"))
+        world.house.broken.add(wheel_name("a", "1.0"))
+        looks = 0
+        while len(world.house.installed) < 4:
+            await world.sync.before_pull()
+            looks += 1
+            await asyncio.sleep(0.002)
+            assert world.told["last_result"] == "error"
+        assert looks > 6
+
+    run(body, interval_sec=0.01)
+
+
+def test_a_worker_that_begins_with_a_broken_wheel_takes_the_one_before() -> None:
+    async def body(world: World) -> None:
+        await add(world.registry, wheel_name("a", "1.0"))
+        await add(world.registry, wheel_name("a", "2.0"))
+        world.house.broken.add(wheel_name("a", "2.0"))
+        await world.sync.before_pull()
+        assert world.house.active == [wheel_name("a", "1.0")]
+        assert world.told["last_result"] == "error"
+
+    run(body)
+
+
+def test_a_wheel_that_will_never_do_is_skipped_and_told() -> None:
+    async def body(world: World) -> None:
+        await add(world.registry, wheel_name("a", "1.0"))
+        await add(world.registry, wheel_name("a", "2.0"))
+        world.house.unfit.add(wheel_name("a", "2.0"))
+        for _ in range(3):
+            await world.sync.before_pull()
+        assert world.house.installed == [wheel_name("a", "2.0"), wheel_name("a", "1.0")]
+        assert world.house.active == [wheel_name("a", "1.0")]
+        assert world.told["last_result"] == "ok"
+        [skipped] = world.told["skipped_incompatible"]
+        assert skipped["name"] == wheel_name("a", "2.0")
+        assert "will not do" in skipped["reason"]
+
+    run(body)
+
+
+@pytest.mark.spec("004 REQ-0026")
+def test_without_a_first_look_nothing_is_pulled_and_later_ones_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        await add(world.registry, wheel_name("a", "1.0"))
+        world.registry.away = True
+        first = asyncio.create_task(world.sync.before_pull())
+        await wait_until(lambda: world.told["last_result"] == "error")
+        assert not first.done()
+        world.registry.away = False
+        await first
+        assert world.house.active == [wheel_name("a", "1.0")]
+        world.registry.away = True
+        await world.sync.before_pull()
+        assert world.told["last_error"]["err_id"] == "ERR-PYOCO-0003"
+        assert world.house.active == [wheel_name("a", "1.0")]
+
+    run(body)
+    assert all(getattr(record, "err_id", "") == "ERR-PYOCO-0003" for record in caplog.records)
+
+
+def test_long_lists_are_cut_but_counted() -> None:
+    async def body(world: World) -> None:
+        for number in range(60):
+            await add(world.registry, wheel_name(f"package{number:02}", "1.0"), b"x")
+        await world.sync.before_pull()
+        assert world.told["selected_count"] == world.told["updated_count"] == 60
+        assert len(world.told["selected_wheels"]) == len(world.told["installed_wheels"]) == 50
+
+    run(body)
