@@ -11,7 +11,7 @@ TESTS := $(BIN)/python -m pytest -n 3 --dist loadfile
 EXAMPLES := $(filter-out examples/test_% examples/conftest.py,$(wildcard examples/*.py))
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check unit flows platform gateway kill dashboard properties format bench docs mutants clean
+.PHONY: help setup demo test check unit flows platform gateway dashboard properties format bench docs mutants clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
@@ -20,8 +20,7 @@ help:
 	@echo "make unit        the quick tests, with coverage"
 	@echo "make flows       the engine, flow.yaml and isolation, with real threads and processes"
 	@echo "make platform    NATS, settings, logs and workers, with real servers and processes"
-	@echo "make gateway     HTTP, keys, wheels, the client and the command lines"
-	@echo "make kill        workers and servers killed, stopped and cut off under load"
+	@echo "make gateway     HTTP, keys, wheels, the command lines, and everything killed under load"
 	@echo "make dashboard   the dashboard in a real browser"
 	@echo "make properties  the long ones: random and exhaustive exploration"
 	@echo "make bench       benchmarks"
@@ -40,7 +39,7 @@ setup: $(READY)
 demo: $(READY)
 	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report
 
-test: check unit flows platform gateway kill dashboard properties
+test: check unit flows platform gateway dashboard properties
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -64,10 +63,7 @@ platform: $(READY)
 	$(TESTS) tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping
 
 gateway: $(READY)
-	$(TESTS) tests/gateway tests/auth tests/wheels tests/client tests/cli
-
-kill: $(READY)
-	$(BIN)/python -m pytest tests/kill
+	$(BIN)/python -m pytest -n 4 --dist worksteal tests/gateway tests/auth tests/wheels tests/client tests/cli tests/kill
 
 dashboard: $(READY)
 	$(BIN)/python -m tools.dashboard_setup

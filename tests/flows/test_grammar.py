@@ -253,7 +253,7 @@ def test_pipes_expand_as_in_pyoco(text: str, pipes: dict[str, str]) -> None:
         with pytest.raises(FlowSyntaxError):
             expand_pipes(parse_graph(text), {name: parse_graph(pipe) for name, pipe in pipes.items()})
         return
-    parsed = {name: parse_graph(pipe) for name, pipe in pipes.items() if _theirs_or_none(pipe) is not None}
+    parsed = {name: parse_graph(pipe) for name, pipe in pipes.items() if _ours_or_none(pipe) is not None}
     assert view(expand_pipes(parse_graph(text), parsed)) == expected
 
 

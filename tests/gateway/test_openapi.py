@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
+import schemathesis.specs.openapi.schemas  # else loaded in the middle of a test, which Python 3.11 cannot always do
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode

@@ -23,7 +23,7 @@ async def _many_runs(home: Path) -> None:
         await all_there.until_all_ended(warm)
         await check_queue_is_empty(all_there)
         before, began = await _held(worker), time.perf_counter()
-        many = scaled(1_000, 10_000)
+        many = scaled(400, 10_000)
         runs = await all_there.submit_all(["noop"] * many)
         await all_there.until_all_ended(runs, within=scaled(60, 600))
         took = time.perf_counter() - began

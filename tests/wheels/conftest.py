@@ -16,7 +16,7 @@ MAX_BYTES = 3_000_000
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # what one file leaves in the registry is not what another's workers install
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """The gateway, without a worker."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))

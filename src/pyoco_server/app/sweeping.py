@@ -122,9 +122,10 @@ class Sweeper:
         """Runs without a sign of life get another job, if theirs is not in the queue."""
         silent = await self._index.silent(self._now() - self._options.silent_sec)
         for summary in silent:
-            if summary["tag"] == OUTSIDE:  # whoever drives it from outside is nobody we could send a job to
+            tag = summary.get("tag")
+            if not isinstance(tag, str) or tag == OUTSIDE:  # driven from outside: there is nobody to send a job to
                 continue
-            if await self._queue.backlog(summary["tag"]) == 0:
+            if await self._queue.backlog(tag) == 0:
                 _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": summary["run_id"]})
                 await self._each([summary], lambda found: self._desk.rescue(found["run_id"]))
 
