@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyoco_server.engine import Engine, RunResult
     from pyoco_server.flows.authoring import options, wait
     from pyoco_server.flows.model import Backoff, Isolation
+    from pyoco_server.logs import configure_logging
 
 __all__ = [
     "ApiError",
@@ -25,6 +26,7 @@ __all__ = [
     "RunResult",
     "TaskContext",
     "WaitTimeoutError",
+    "configure_logging",
     "options",
     "wait",
 ]
@@ -40,6 +42,7 @@ _HOMES: Final = {
     "RunResult": "pyoco_server.engine",
     "TaskContext": "pyoco_server.app.context",
     "WaitTimeoutError": "pyoco_server.client",
+    "configure_logging": "pyoco_server.logs",
     "options": "pyoco_server.flows.authoring",
     "wait": "pyoco_server.flows.authoring",
 }

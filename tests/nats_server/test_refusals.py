@@ -188,7 +188,7 @@ config = {str(tmp_path / "plain.conf")!r}
 open(config, "w").write('host: "127.0.0.1"\\nport: -1\\nports_file_dir: "{tmp_path}"\\n')
 os.execv({binary!r}, [{binary!r}, "-c", config])
 """
-    error = refusal(NatsServer(tmp_path, command=python(plain), start_timeout_sec=1))
+    error = refusal(NatsServer(tmp_path, command=python(plain), start_timeout_sec=5))
     assert "JetStream does not answer (JetStream is not enabled)" in str(error)
 
 

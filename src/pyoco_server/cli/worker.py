@@ -16,7 +16,7 @@ import msgspec
 from pyoco_server.bootstrap import open_platform, open_worker, worker_options
 from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
-from pyoco_server.cli.parsing import DONE, FAILED, Parser, run_command_line
+from pyoco_server.cli.parsing import DONE, Parser, run_command_line
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.flows.model import Isolation
 from pyoco_server.logs import WORKER_SERVICE
@@ -141,8 +141,9 @@ async def _work(settings: Settings, options: WorkerOptions, flows: FreshResolver
     ):
         _stop_on_signals(worker)
         if run_once:
-            return DONE if await worker.run_once() else FAILED
-        await worker.run()
+            await worker.run_once()
+        else:
+            await worker.run()
     return DONE
 
 
