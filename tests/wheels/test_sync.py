@@ -323,7 +323,7 @@ def test_a_wheel_that_will_never_do_is_skipped_and_told() -> None:
     run(body)
 
 
-@pytest.mark.spec("004 REQ-0026")
+@pytest.mark.spec("004 REQ-0026", "004 ERR-PYOCO-0003")
 def test_without_a_first_look_nothing_is_pulled_and_later_ones_may_fail(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         await add(world.registry, wheel_name("a", "1.0"))
