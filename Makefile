@@ -6,8 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
-# Most tests wait for servers and processes: a few more at a time than there are cores.
-TESTS := $(BIN)/python -m pytest -n 3 --dist loadfile
+# Most tests wait for servers and processes: a few more at a time than there are cores. What fails in such company is run
+# once more, alone and in full view: a machine that is busy with other tests is no reason to fail, anything else is.
+AT_ONCE := -n 3 --dist loadfile
+define tests
+$(BIN)/python -m pytest $(1) $(2) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -p no:randomly $(2)
+endef
 EXAMPLES := $(filter-out examples/test_% examples/conftest.py,$(wildcard examples/*.py))
 PIP_FLAGS := --quiet --disable-pip-version-check
 
@@ -57,20 +61,20 @@ unit: $(READY)
 	$(BIN)/coverage report --include='src/pyoco_server/core/*' --fail-under=100
 
 flows: $(READY)
-	$(TESTS) tests/flows tests/isolation tests/engine tests/testing_kit examples
+	$(call tests,$(AT_ONCE),tests/flows tests/isolation tests/engine tests/testing_kit examples)
 
 platform: $(READY)
-	$(TESTS) tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping
+	$(call tests,$(AT_ONCE),tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping)
 
 gateway: $(READY)
-	$(BIN)/python -m pytest -n 4 --dist worksteal tests/gateway tests/auth tests/wheels tests/client tests/cli tests/kill
+	$(call tests,-n 4 --dist worksteal,tests/gateway tests/auth tests/wheels tests/client tests/cli tests/kill)
 
 dashboard: $(READY)
 	$(BIN)/python -m tools.dashboard_setup
-	$(BIN)/python -m pytest tests/dashboard
+	$(call tests,,tests/dashboard)
 
 properties: $(READY)
-	$(TESTS) tests/properties
+	$(call tests,$(AT_ONCE),tests/properties)
 
 format: $(READY)
 	$(BIN)/ruff format .
