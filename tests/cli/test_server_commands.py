@@ -49,6 +49,14 @@ def test_up_starts_a_nats_of_its_own_and_stops_on_sigterm(tmp_path: Path) -> Non
         socket.create_connection(("127.0.0.1", nats_port), timeout=2)
 
 
+def test_the_nats_of_its_own_is_monitored_where_it_is_told_to_be(tmp_path: Path) -> None:
+    port, http_port = free_port(), free_port()
+    own = ("--nats-client-port", str(free_port()), "--nats-http-port", str(http_port))
+    with serving(tmp_path, "up", "--port", str(port), *own, port=port) as served:
+        assert httpx.get(f"http://127.0.0.1:{http_port}/varz").json()["jetstream"]["config"]
+        assert served.stop()[0] == 0
+
+
 def test_what_was_accepted_is_still_there_after_a_restart(tmp_path: Path) -> None:
     port, nats_port = free_port(), free_port()
     arguments = ("up", "--port", str(port), "--nats-client-port", str(nats_port))

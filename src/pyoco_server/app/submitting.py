@@ -29,6 +29,7 @@ from pyoco_server.core import (
 )
 from pyoco_server.core.commands import CancelExecution, CreateExecution
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 NOT_ACCEPTED: Final = "the submission was not accepted"
@@ -143,15 +144,7 @@ class Submitter:
     async def _take_back(self, run_id: str, created: Event) -> None:
         """Close the log with a cancel, so that a job that slipped through is recognised and dropped."""
         if not await self._has_taken_back(run_id, created):
-            _log.warning(
-                "a run that was not accepted may have left something behind",
-                extra={
-                    "action": "submit_cleanup_failed",
-                    "err_id": "ERR-PYOCO-0004",
-                    "msg_id": "MSG-PYOCO-0004",
-                    "run_id": run_id,
-                },
-            )
+            log_error(_log, "ERR-PYOCO-0004", action="submit_cleanup_failed", level=logging.WARNING, run_id=run_id)
             later = asyncio.create_task(self._take_back_later(run_id, created), name=f"{run_id} taken back")
             self._taking_back.add(later)
             later.add_done_callback(self._taking_back.discard)

@@ -97,6 +97,7 @@ async def _nats(
         Path(settings.storage.data_dir) / "nats",
         host=arguments.nats_listen_host,
         port=arguments.nats_client_port,
+        http_port=arguments.nats_http_port,
         durability=settings.storage.durability,
         command=nats_bootstrap_command() if arguments.with_nats_bootstrap else None,
     )

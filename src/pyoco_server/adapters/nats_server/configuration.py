@@ -20,15 +20,19 @@ class Configuration(NamedTuple):
     port: int
     durability: Durability
     server_name: str
+    http_port: int | None = None
+    """Where the server answers questions about itself; nowhere, if not given."""
 
     def text(self, *, data_dir: Path, log: Path) -> str:
-        """As the server reads it. Monitoring stays off; limits of memory and disk are the server's own."""
+        """As the server reads it. Monitoring is off unless asked for; limits of memory and disk are its own."""
+        monitoring = [] if self.http_port is None else [f"http: {_quoted(f'{self.host}:{self.http_port}')}"]
         sync = ["  sync_interval: always"] if self.durability == "sync" else []
         lines = [
             "# Written anew at every start.",
             f"server_name: {_quoted(self.server_name)}",
             f"host: {_quoted(self.host)}",
             f"port: {self.port or -1}",  # -1: any that is free; the ports file tells which
+            *monitoring,
             f"ports_file_dir: {_quoted(str(data_dir))}",
             f"max_payload: {MAX_PAYLOAD_BYTES}",
             f"logfile: {_quoted(str(log))}",

@@ -51,12 +51,13 @@ class NatsServer:
     same directory says which process to end.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what one may decide about a server
         self,
         data_dir: Path,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        http_port: int | None = None,
         durability: Durability = "sync",
         server_name: str = "pyoco",
         command: ServerCommand | None = None,
@@ -67,7 +68,7 @@ class NatsServer:
         if not 0 <= port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {port}")
         self._directory = DataDirectory(data_dir)
-        self._wanted = Configuration(host, port, durability, server_name)
+        self._wanted = Configuration(host, port, durability, server_name, http_port)
         self._configuration = self._wanted
         self._command = command
         self._start_timeout_sec = start_timeout_sec
