@@ -16,14 +16,20 @@ from nats.aio.client import Client
 from pydantic import SecretStr
 
 from pyoco_server.adapters.jetstream.connection import connect
+from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
 from pyoco_server.app.ports import UnavailableError
+from pyoco_server.app.submitting import Submission
+from pyoco_server.bootstrap import open_platform
 from pyoco_server.bootstrap.gateway import open_gateway, open_key_desk
+from pyoco_server.core import Actor, ActorKind
 from pyoco_server.gateway.app import create_app
 from pyoco_server.settings import Settings
 from pyoco_server.settings.model import Auth, Nats, Storage
 from tests.auth.secured import PAGE, Secured, new_nkey
 from tests.auth.world import PEPPER, Open
 from tests.cli.serving import clean_environment
+from tests.gateway.stand import eventually
 from tests.waiting import wait_until
 
 FLOW = """
@@ -117,6 +123,35 @@ def test_a_run_goes_all_the_way_with_the_users_of_the_documentation(secured: Sec
     assert secured.violations()[before:] == []
 
 
+def test_a_gateway_may_end_what_used_up_its_deliveries(secured: Secured, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        submission = Submission(flow_name="any", tag="spent")
+        async with (
+            open_platform(settings_of(secured, "ADMIN", tmp_path), name="workers") as workers,
+            open_gateway(settings_of(secured, "GATEWAY", tmp_path)) as services,
+        ):
+            run_id = (await services.submitter.submit(submission, Actor(ActorKind.USER)))["run_id"]
+            queue = JetStreamWorkQueue(workers.connection, Names(max_deliver=2))
+            for _ in range(2):
+                delivery = await queue.pull("spent", timeout_sec=5)
+                assert delivery is not None
+                await delivery.nak(0)
+            assert await queue.pull("spent", timeout_sec=0.1) is None
+
+            async def is_over() -> bool:
+                jobs = await workers.connection.js.stream_info("PYOCO_WORK", subjects_filter="pyoco.work.spent")
+                return not jobs.state.subjects and await services.dead_letters.count() == 1
+
+            await eventually(is_over)
+            stored = await services.snapshots.read(run_id)
+            assert stored is not None
+            assert msgspec.json.decode(stored.body)["status"] == "FAILED"
+
+    before = len(secured.violations())
+    asyncio.run(scenario())
+    assert secured.violations()[before:] == []
+
+
 # --- What each may not do ---------------------------------------------------------------------------------------------
 
 
@@ -150,6 +185,8 @@ NOBODY_MAY_PUBLISH = [
     "$JS.API.STREAM.PURGE.KV_pyoco_auth",
     "$JS.API.STREAM.PURGE.OBJ_pyoco_outputs",
     "$JS.API.STREAM.MSG.DELETE.PYOCO_EVENTS",
+    "$JS.API.STREAM.MSG.DELETE.PYOCO_DLQ",
+    "$JS.API.STREAM.MSG.DELETE.KV_pyoco_auth",
     "$JS.API.CONSUMER.DELETE.PYOCO_WORK.pyoco-default",
     "$JS.API.CONSUMER.PAUSE.PYOCO_WORK.pyoco-default",
     "$JS.API.CONSUMER.CREATE.PYOCO_EVENTS",
@@ -178,8 +215,9 @@ REFUSED = {
         "$JS.API.STREAM.MSG.GET.KV_pyoco_auth",
         "$JS.API.DIRECT.GET.PYOCO_WORK",
         "$JS.API.STREAM.MSG.GET.PYOCO_WORK",
+        "$JS.API.STREAM.MSG.DELETE.PYOCO_WORK",
     ],
-    "GATEWAY": [*NOBODY_MAY_PUBLISH, "$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco-default", "pyoco.dlq.default"],
+    "GATEWAY": [*NOBODY_MAY_PUBLISH, "$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco-default"],
 }
 DEAF = {
     "WORKER": [
@@ -189,9 +227,11 @@ DEAF = {
         "$KV.>",
         "pyoco.events.>",
         "pyoco.work.>",
+        "pyoco.live.>",
         "pyoco.live_snapshots.>",
+        "$JS.EVENT.>",
     ],
-    "GATEWAY": [">", "_INBOX.>", "_INBOX_worker.>", "$KV.>", "pyoco.work.>"],
+    "GATEWAY": [">", "_INBOX.>", "_INBOX_worker.>", "$KV.>", "pyoco.work.>", "$JS.EVENT.>"],
 }
 
 

@@ -79,7 +79,7 @@ class FaultyLog:
         self._largest = largest
         self._late: tuple[Sequence[Event], int] | None = None
 
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         fault = self.faults.popleft() if self.faults else Fault.NONE
         await self._turn()
         await self.requests.go_through()
@@ -92,7 +92,7 @@ class FaultyLog:
             self._late = (commit, after)
         if fault in {Fault.LATE, Fault.NOT_SENT}:
             raise UnavailableError("the log did not answer")
-        position = await self._write(execution_id, commit, after)
+        position = await self._write(execution_id, commit, after, quiet=quiet)
         await self._turn()
         await self.answers.go_through()
         if fault is Fault.LOST_ACK:
@@ -122,8 +122,8 @@ class FaultyLog:
         events, _ = await self.inner.read(EXECUTION)
         return [*events]
 
-    async def _write(self, execution_id: str, commit: Sequence[Event], after: int) -> int:
-        position = await self.inner.append(execution_id, commit, after=after)
+    async def _write(self, execution_id: str, commit: Sequence[Event], after: int, *, quiet: bool = False) -> int:
+        position = await self.inner.append(execution_id, commit, after=after, quiet=quiet)
         self.commits.append([event.event_id for event in commit])
         return position
 

@@ -147,14 +147,14 @@ class HeldLog(MemoryEventLog):
         self.at_it, self.go = threading.Event(), threading.Event()
 
     @override
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         if any(self._is_it(event) for event in commit):
             self.at_it.set()
             await asyncio.to_thread(self.go.wait, 5)
         if self.at_it.is_set():
             for _ in range(20):
                 await asyncio.sleep(0)
-        return await super().append(execution_id, commit, after=after)
+        return await super().append(execution_id, commit, after=after, quiet=quiet)
 
     def _is_it(self, event: Event) -> bool:
         return event.type is EventType.NODE_SUCCEEDED and _node_of(event) == self.node_id

@@ -28,11 +28,11 @@ class CutLog(MemoryEventLog):
         self.is_cut = threading.Event()
 
     @override
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         if any(event.type is EventType.NODE_FAILED and _node_of(event) == self.node_id for event in commit):
             self.is_cut.set()
             await asyncio.Event().wait()
-        return await super().append(execution_id, commit, after=after)
+        return await super().append(execution_id, commit, after=after, quiet=quiet)
 
 
 def taken_up_before_the_end(hooks: dict[str, Any], *branches: Any) -> tuple[ExecutionState, list[str]]:
@@ -92,9 +92,9 @@ class SlowLog(MemoryEventLog):
     """Lets decisions gather."""
 
     @override
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         await asyncio.sleep(0.01)
-        return await super().append(execution_id, commit, after=after)
+        return await super().append(execution_id, commit, after=after, quiet=quiet)
 
 
 def test_waits_that_are_about_to_begin_when_a_round_fails_are_not_waited_for() -> None:
@@ -118,12 +118,12 @@ class HiccupLog(MemoryEventLog):
     has_failed = False
 
     @override
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         created = [_node_of(event) or "" for event in commit if event.type is EventType.NODE_CREATED]
         if not self.has_failed and any("[0]/" in node_id for node_id in created):
             self.has_failed = True
             raise UnavailableError("the log did not answer")
-        return await super().append(execution_id, commit, after=after)
+        return await super().append(execution_id, commit, after=after, quiet=quiet)
 
 
 @pytest.mark.parametrize(

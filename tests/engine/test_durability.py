@@ -34,11 +34,11 @@ class FragileLog(MemoryEventLog):
         self._left = commits
 
     @override
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         if self._left == 0:
             raise PulledPlugError
         self._left -= 1
-        return await super().append(execution_id, commit, after=after)
+        return await super().append(execution_id, commit, after=after, quiet=quiet)
 
 
 def undisturbed(make: Callable[[Calls], Flow]) -> tuple[dict[str, Any], int]:
@@ -91,8 +91,8 @@ from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from tests.engine.flows import Calls, program_flow
 
 class DiskLog(MemoryEventLog):
-    async def append(self, execution_id, commit, *, after):
-        position = await super().append(execution_id, commit, after=after)
+    async def append(self, execution_id, commit, *, after, quiet=False):
+        position = await super().append(execution_id, commit, after=after, quiet=quiet)
         Path(sys.argv[1]).write_bytes(self.dump())
         if (left := int(sys.argv[2]) - position) <= 0:
             os.kill(os.getpid(), 9)

@@ -19,7 +19,7 @@ def uuid_maker(source: random.Random | None = None) -> Callable[[], str]:
     bits = (source or _SOURCE).getrandbits
 
     def new_id() -> str:
-        digits = f"{bits(128):032x}"
+        digits = bits(128).to_bytes(16, "big").hex()
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
     return new_id

@@ -16,19 +16,22 @@ from pyoco_server.app.ports import (
     EventLog,
     GraphRegistry,
     IndexedRun,
+    Latencies,
     LogConflictError,
     NewId,
     OnAppend,
+    RunFilter,
     RunIndex,
     RunQuery,
     SnapshotChange,
     Snapshots,
     StoredSnapshot,
+    Tally,
     Unsubscribe,
 )
 from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
 from pyoco_server.app.run_input import RunInput
-from pyoco_server.core import Event, fold
+from pyoco_server.core import Event
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 
 
@@ -137,15 +140,15 @@ class TenantLog:
         self._known.add(self._tenant_id, execution_id)
         return events, position
 
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         """Add a commit; ForeignIdError if it would begin a log that is not the tenant's."""
         if after > 0:
             await self._check(execution_id)
-            return await self._log.append(execution_id, commit, after=after)
+            return await self._log.append(execution_id, commit, after=after, quiet=quiet)
         if not self._is_ours(commit[0]):
             raise PermissionError("a run that is not the tenant's was to be created")
         try:
-            position = await self._log.append(execution_id, commit, after=0)
+            position = await self._log.append(execution_id, commit, after=0, quiet=quiet)
         except LogConflictError as error:
             if not await self._is_there(execution_id):
                 raise ForeignIdError(f"the id '{execution_id}' is taken; choose another") from error
@@ -170,7 +173,7 @@ class TenantLog:
         return self._known.has(self._tenant_id, execution_id) or bool((await self.read(execution_id))[0])
 
     def _is_ours(self, created: Event) -> bool:
-        return RunInput.of(fold([created])).tenant_id == self._tenant_id
+        return RunInput.of_creation(created).tenant_id == self._tenant_id
 
 
 class TenantIndex:
@@ -182,12 +185,30 @@ class TenantIndex:
 
     async def page(self, query: RunQuery) -> Sequence[IndexedRun]:
         """The newest of the tenant's runs that fit."""
-        return await self._index.page(msgspec.structs.replace(query, tenant_id=self._tenant_id))
+        return _shown(await self._index.page(msgspec.structs.replace(query, tenant_id=self._tenant_id)))
 
     async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
         """How many of the tenant's runs have which status, whoever is asked about."""
         del tenant_id
         return await self._index.counts(self._tenant_id)
+
+    async def tally(self, wanted: RunFilter) -> Tally:
+        """How many of the tenant's runs that fit have which status."""
+        return await self._index.tally(msgspec.structs.replace(wanted, tenant_id=self._tenant_id))
+
+    async def tags(self, status: str, tenant_id: str | None = None, limit: int = 50) -> Mapping[str, int]:
+        """The tags of the tenant's runs that have this status, whoever is asked about."""
+        del tenant_id
+        return await self._index.tags(status, self._tenant_id, limit)
+
+    async def among(self, run_ids: Sequence[str], wanted: RunFilter) -> Sequence[IndexedRun]:
+        """Those of these runs that are the tenant's and fit."""
+        return _shown(await self._index.among(run_ids, msgspec.structs.replace(wanted, tenant_id=self._tenant_id)))
+
+    async def latencies(self, tenant_id: str | None = None) -> Latencies:
+        """How long the tenant's runs took, whoever is asked about."""
+        del tenant_id
+        return await self._index.latencies(self._tenant_id)
 
     async def position(self) -> int:
         """Counts everybody's changes."""
@@ -235,6 +256,13 @@ class TenantCommandDesk(CommandDesk):
         if chosen is not None and not str(chosen).startswith(beginning):
             raise InvalidInputError(f"executionId: an id of your own choice must begin with '{beginning}'")
         return await super().create(asked)
+
+
+def _shown(found: Sequence[IndexedRun]) -> Sequence[IndexedRun]:
+    """Without the runs' positions in the log of all runs, which tell how much everybody does."""
+    for run in found:
+        run.summary.pop("log_position", None)
+    return found
 
 
 def _not_a_tenants_business() -> PermissionError:

@@ -86,6 +86,8 @@ class Execution:
         """Commands whoever drives the execution gives as soon as a commit makes them possible: they join the commit."""
         self.position = 0
         """Where in the log :attr:`state` is."""
+        self.is_ours_alone = False
+        """Nobody else can have the execution in hand: no need to tell of what we write."""
         self._log = log
         self._lock = asyncio.Lock()
         self._pending: list[_Pending] = []
@@ -221,7 +223,9 @@ class Execution:
             if not events:
                 return
             try:
-                self.position = await self._log.append(self.execution_id, events, after=self.position)
+                self.position = await self._log.append(
+                    self.execution_id, events, after=self.position, quiet=self.is_ours_alone
+                )
             except LogConflictError:
                 await self._catch_up()
             except TooLargeError as error:

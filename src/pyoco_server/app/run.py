@@ -69,10 +69,11 @@ class Run:
         services: RunServices,
         *,
         late_sec: float | None = None,
+        is_ours_alone: bool = False,
     ) -> None:
         """``late_sec``: no function is called so long after its attempt began without a look at the log.
 
-        Needed where others may take over the run.
+        Needed where others may take over the run. ``is_ours_alone``: nobody else has it in hand now.
         """
         self.run_id = run_id
         self._model = model
@@ -82,6 +83,7 @@ class Run:
         self._execution = Execution(
             run_id, planned.graph, log=services.log, clock=services.clock, new_id=services.new_id
         )
+        self._execution.is_ours_alone = is_ours_alone
         self._starter = Starter(run_id, dict(planned.steps), worker_id=services.worker_id, clock=services.clock)
         self._fencing = (
             Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None

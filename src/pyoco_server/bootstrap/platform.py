@@ -53,6 +53,7 @@ def names_of(settings: Settings) -> Names:
         events_stream=names.events_stream,
         events_prefix=names.events_subject_prefix,
         live_prefix=names.live_subject_prefix,
+        control_prefix=names.control_subject_prefix,
         runs_bucket=names.runs_kv_bucket,
         workers_bucket=names.workers_kv_bucket,
         auth_bucket=names.auth_kv_bucket,
@@ -82,7 +83,7 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
     )
     queue = JetStreamWorkQueue(connection, names)
     try:
-        await provision(connection, names)
+        names = await provision(connection, names)
         yield Platform(
             connection,
             JetStreamEventLog(connection, names),

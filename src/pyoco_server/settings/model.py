@@ -48,6 +48,8 @@ class Names(Section):
     """A run's log is on `<prefix>.<run_id>`."""
     live_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_LIVE_SUBJECT_PREFIX", BOTH)] = "pyoco.live"
     """Where appended events are published again for those who watch."""
+    control_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_CONTROL_SUBJECT_PREFIX", BOTH)] = "pyoco.control"
+    """On `<prefix>.<run_id>` a run's worker hears at once that somebody else wrote to its log: a cancel, say."""
     work_stream: Annotated[v.StreamName, Var("PYOCO_WORK_STREAM", BOTH)] = "PYOCO_WORK"
     """The stream jobs are queued in."""
     work_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_WORK_SUBJECT_PREFIX", BOTH)] = "pyoco.work"
@@ -155,7 +157,8 @@ class Consumer(Section):
     ack_wait_sec: Annotated[v.Seconds, Var("PYOCO_CONSUMER_ACK_WAIT_SEC", WORKER)] = 30.0
     """How long nothing may be heard about a job before it is given to another worker."""
     ack_progress_interval_sec: Annotated[v.Seconds, Var("PYOCO_ACK_PROGRESS_INTERVAL_SEC", WORKER)] = 10.0
-    """How often a worker says that it is still at a job; must be less than the ack wait, half of it is good."""
+    """How often a worker says that it is still at a job; must be less than the ack wait. If it is not set, it is never
+    more than half of the ack wait."""
     max_deliver: Annotated[v.Count, Var("PYOCO_CONSUMER_MAX_DELIVER", WORKER)] = 20
     """How many times a job is delivered at most; the last time the run is ended as failed if it cannot go on."""
     max_ack_pending: Annotated[v.Count, Var("PYOCO_CONSUMER_MAX_ACK_PENDING", WORKER)] = 200
@@ -163,6 +166,10 @@ class Consumer(Section):
 
     @model_validator(mode="after")
     def _heard_of_in_time(self) -> Self:
+        """Who changes only the ack wait need not know of the interval."""
+        if "ack_progress_interval_sec" not in self.model_fields_set:
+            most = min(self.ack_progress_interval_sec, self.ack_wait_sec / 2)
+            object.__setattr__(self, "ack_progress_interval_sec", most)
         if self.ack_progress_interval_sec >= self.ack_wait_sec:
             raise ValueError(
                 f"{self.variables('ack_progress_interval_sec')}={self.ack_progress_interval_sec:g} must be less than "

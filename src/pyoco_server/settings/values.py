@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr
 
+from pyoco_server.logs.variables import TRUTH, level_named
+
 LONGEST_SEC: Final = 1_000_000_000
 """No time may be longer: 31 years are enough, and still fit into the nanoseconds NATS counts in."""
 
@@ -18,17 +20,6 @@ _SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}", re.ASCII)
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
-_TRUTH: Final = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
-_LEVEL_ALIASES: Final = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 
 _T = TypeVar("_T")
 
@@ -54,7 +45,7 @@ def _read_as(read: Callable[[str], _T]) -> BeforeValidator:
 
 
 def _truth(text: str) -> bool:
-    known = _TRUTH.get(text.lower())
+    known = TRUTH.get(text.lower())
     if known is None:
         raise ValueError(text)
     return known
@@ -148,7 +139,7 @@ NatsUrls = Annotated[
 
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
-    _read_as(lambda text: _LEVEL_ALIASES.get(text.upper(), text.upper())),
+    _read_as(level_named),
     Allowed("one of DEBUG, INFO, WARNING, ERROR, CRITICAL"),
 ]
 LogFormat = Annotated[Literal["json", "text"], _read_as(str.lower), Allowed("json or text")]

@@ -229,6 +229,23 @@ def test_subscribers_are_told_where_the_log_ends(backend: Backend) -> None:
     run(backend, body)
 
 
+def test_who_writes_quietly_is_not_heard_by_those_who_follow(backend: Backend) -> None:
+    async def body(open_log: Open) -> None:
+        writer, watcher = await open_log(), await open_log()
+        told: list[int] = []
+        everything: list[tuple[str, int]] = []
+        await watcher.subscribe("r", told.append)
+        await watcher.subscribe_all(lambda run_id, position: everything.append((run_id, position)))
+        assert await watcher.read("r") == ([], 0)
+        first = await writer.append("r", [CREATED], after=0, quiet=True)
+        second = await writer.append("r", [note("2")], after=first)
+        await wait_until(lambda: told and len(everything) == 2)
+        assert told == [second]
+        assert everything == [("r", first), ("r", second)]
+
+    run(backend, body)
+
+
 def test_a_subscriber_who_left_is_told_no_more(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()

@@ -31,7 +31,7 @@ class Stage:
     async def told(self) -> list[int]:
         """Where the log of 'r' really ends, from now on."""
         told: list[int] = []
-        await self.good.subscribe("r", told.append)
+        await self.good.subscribe_all(lambda run_id, position: told.append(position) if run_id == "r" else None)
         await self.good.read("r")  # what the server answers after a subscription, it answers with it in mind
         return told
 

@@ -65,6 +65,24 @@ def test_everything_is_created_as_it_is_needed(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
+@pytest.mark.spec("004 §付録I", "004 REQ-0007")
+@pytest.mark.parametrize(("max_age_sec", "window_sec"), [(60.0, 60.0), (120.0, 120.0), (3600.0, 120.0), (0.0, 120.0)])
+def test_what_is_kept_for_a_short_time_only_is_created_too(
+    nats_server: NatsServer, max_age_sec: float, window_sec: float
+) -> None:
+    names = names_for("brief", dlq_max_age_sec=max_age_sec, wheel_history_ttl_sec=max_age_sec)
+
+    async def body() -> None:
+        async with await connect(nats_server.url, name="test") as connection:
+            await provision(connection, names)
+            found = await configs(connection, names)
+            for stream in (names.dlq_stream, f"KV_{names.wheel_history_bucket}"):
+                assert (found[stream].max_age, found[stream].duplicate_window) == (max_age_sec, window_sec)
+
+    asyncio.run(body())
+    JetStream(nats_server, names).forget()
+
+
 def test_only_what_can_be_rebuilt_may_be_fast(nats_server: NatsServer) -> None:
     async def body() -> None:
         made = JetStream(nats_server, names_for("fast", fast_derived=True))
@@ -206,6 +224,6 @@ def test_what_would_reach_into_other_subjects_is_refused(value: str) -> None:
     for refuse_tag in (names.work_subject, names.dlq_subject):
         with pytest.raises(InvalidInputError, match=r"tag .*only letters, digits, '_' and '-'"):
             refuse_tag(value)
-    for refuse_run_id in (names.events_subject, names.live_subject):
+    for refuse_run_id in (names.events_subject, names.control_subject):
         with pytest.raises(InvalidInputError, match=r"run_id .* cannot be used"):
             refuse_run_id(value)

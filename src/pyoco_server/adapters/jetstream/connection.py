@@ -17,11 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 import nats.errors
 import nats.js.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from typing_extensions import override
 
+from pyoco_server.adapters.jetstream.client import NatsClient, header_block
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.errors import InvalidInputError
 
@@ -67,6 +65,10 @@ class translated:  # noqa: N801 used like the functions of contextlib; a class, 
             raise UnavailableError(f"NATS did not answer: {_told(error)}") from error
 
 
+class NotLetInError(UnavailableError):
+    """NATS is there, and we are not welcome or it is not who it should be: waiting does not help."""
+
+
 class _Ack(msgspec.Struct):
     """How the server answers for what it stored."""
 
@@ -77,65 +79,18 @@ class _Ack(msgspec.Struct):
 _ACK: Final = msgspec.json.Decoder(_Ack)
 
 
-class _Client(Client):
-    """The client, without its ways to send something later than it was asked for."""
-
-    @override
-    async def request(
-        self,
-        subject: str,
-        payload: bytes = b"",
-        timeout: float = 0.5,
-        old_style: bool = False,
-        headers: dict[str, Any] | None = None,
-    ) -> Msg:
-        """Ask, if there is a connection; a request that cannot be sent would leave a waiting answer behind."""
-        if self.is_closed:
-            raise nats.errors.ConnectionClosedError
-        if not self.is_connected:
-            raise nats.errors.OutboundBufferLimitError
-        return await super().request(subject, payload, timeout=timeout, old_style=old_style, headers=headers)
-
-    @override
-    async def _process_op_err(self, e: Exception) -> None:
-        """The connection broke. The library would first wait for the peer to take what is left, perhaps for ever."""
-        if self.is_connected:
-            self.break_off()
-        await super()._process_op_err(e)
-
-    def break_off(self) -> None:
-        """Let go of the socket and of what is in its buffer."""
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-
-    def forget_unsettled(self) -> None:
-        """The connection broke: nothing unsent is sent later (subscriptions are repeated), and no answer will come."""
-        self._pending = []
-        self._pending_data_size = 0
-        for answer in [*getattr(self, "_resp_map", {}).values()]:
-            if not answer.done():
-                answer.set_exception(nats.errors.StaleConnectionError())
-
-    def tasks(self) -> set[asyncio.Task[Any]]:
-        """The tasks that work for this client now."""
-        own = [self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task]
-        listening = [subscription._wait_for_msgs_task for subscription in self._subs.values()]  # noqa: SLF001 no other way
-        return {task for task in [*own, *listening] if task is not None}
-
-
 class Connection:
     """A connection to NATS with JetStream on it."""
 
     def __init__(self, *, request_timeout_sec: float) -> None:
-        self._client = _Client()
+        self._client = NatsClient()
         self._closing = False
         self._awaited: set[asyncio.Future[None]] = set()
         self.request_timeout_sec = request_timeout_sec
         self.js: JetStreamContext = self._client.jetstream(timeout=request_timeout_sec)
 
     @property
-    def nc(self) -> Client:
+    def nc(self) -> NatsClient:
         """The NATS client."""
         return self._client
 
@@ -176,7 +131,8 @@ class Connection:
         except (TimeoutError, OSError, nats.errors.Error) as error:
             cause = self._client.last_error or error
             await self.close()
-            raise UnavailableError(f"cannot connect to NATS at {shown}: {_told(cause)}") from error
+            kind = UnavailableError if _is_away(cause) else NotLetInError
+            raise kind(f"cannot connect to NATS at {shown}: {_told(cause)}") from error
         except ModuleNotFoundError as error:
             await self.close()
             raise InvalidInputError(
@@ -188,11 +144,16 @@ class Connection:
 
     async def publish(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> int:
         """Store a message and return its sequence, or raise what the server or the network said."""
-        answer = await self._client.request(subject, payload, timeout=self.request_timeout_sec, headers=headers)
+        block = header_block(headers) if headers else b""
+        answer = await self._client.ask(subject, payload, block, timeout=self.request_timeout_sec)
         ack = _ACK.decode(answer.data)
         if ack.error is not None:
             nats.js.errors.APIError.from_error(ack.error)  # raises
         return ack.seq
+
+    async def say(self, subject: str, word: bytes) -> None:
+        """Say something and wait until it was heard."""
+        await self._client.ask(subject, word, b"", timeout=self.request_timeout_sec)
 
     async def close(self) -> None:
         """Let go of the connection; never takes long, and no task stays behind."""
@@ -293,6 +254,11 @@ async def connect(  # noqa: PLR0913 what an operator may have to say about a con
     connection = Connection(request_timeout_sec=request_timeout_sec)
     await connection.open(_servers(url), timeout_sec=connect_timeout_sec, options=options)
     return connection
+
+
+def _is_away(error: BaseException) -> bool:
+    """Is nobody there, or not yet? A server that does not let us in is there, and so is one that is not who it says."""
+    return isinstance(error, (OSError, *UNREACHABLE)) and not isinstance(error, ssl.SSLError)
 
 
 def message_size(payload: bytes, headers: Mapping[str, str] | None = None) -> int:

@@ -5,19 +5,24 @@ keeps what was compared: every commit names the one before it, which is how a re
 
 An error of the network says nothing about what was written. Every commit carries an id; whoever got no answer looks
 whether the first commit behind its position is its own. It can be in no other place: the server refuses it there.
+
+Those who follow a run hear of it on a control subject. Only those tell who write to a run others may have in hand, so
+that the many commits of a run nobody else knows of cost nothing more.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
-from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import ConnectionClosedError, ConnectionDrainingError, NoRespondersError, OutboundBufferLimitError
 from nats.js.api import Header
 from nats.js.errors import APIError, ServerError, ServiceUnavailableError
 
 from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.jetstream.client import header_value
 from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, message_size, translated
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
@@ -79,9 +84,11 @@ class JetStreamEventLog:
         self._from_leader = names.replicas > 1 if leader_reads is None else leader_reads
         self._reader = StreamReader(connection, names.events_stream, leader=self._from_leader)
         self._new_id = uuid_maker()
+        self._followers: dict[bytes, list[OnAppend]] = {}
+        self._following: asyncio.Task[Subscription] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         """Add a commit if the log still ends at ``after``."""
         subject = self._names.events_subject(execution_id)
         if not commit:
@@ -91,12 +98,18 @@ class JetStreamEventLog:
         self._check_size(execution_id, body, headers)
         with translated():
             try:
-                return await self._publish(execution_id, subject, body, headers)
+                position = await self._publish(execution_id, subject, body, headers)
             except _REFUSED:
                 raise
             except UNREACHABLE as error:
-                cause = error
-        return await self._settle(execution_id, subject, body, headers, cause)
+                position = await self._settle(execution_id, subject, body, headers, error)
+        if not quiet:
+            await self._tell_followers(execution_id, position)
+        return position
+
+    async def _tell_followers(self, execution_id: str, position: int) -> None:
+        with contextlib.suppress(*UNREACHABLE):  # a hint: those it does not reach look now and then
+            await self._connection.nc.tell(self._names.control_subject(execution_id), b"%d" % position)
 
     async def _publish(self, execution_id: str, subject: str, body: bytes, headers: dict[str, str]) -> int:
         try:
@@ -179,37 +192,47 @@ class JetStreamEventLog:
         return last.sequence if last is not None else 0
 
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
-        """Be told of commits by anybody. A read that begins after this returned sees what this may have missed."""
+        """Be told of commits by others. A read that begins after this returned sees what this may have missed."""
+        key = self._names.control_subject(execution_id).encode()
+        if self._following is None or (self._following.done() and self._following.exception() is not None):
+            listening = self._connection.nc.listen(f"{self._names.control_prefix}.*", self._followed)
+            self._following = asyncio.ensure_future(listening)
+        with translated():
+            await asyncio.shield(self._following)
+        self._followers.setdefault(key, []).append(on_append)
 
-        async def told(message: Msg) -> None:
-            on_append(int((message.headers or {})["Nats-Sequence"]))
+        def unsubscribe() -> None:
+            followers = self._followers.get(key, [])
+            if on_append in followers:
+                followers.remove(on_append)
+            if not followers:
+                self._followers.pop(key, None)
 
-        return await self._listen(self._names.live_subject(execution_id), told)
+        return unsubscribe
+
+    def _followed(self, subject: bytes, data: bytes, _headers: bytes | None) -> None:
+        followers = self._followers.get(subject)
+        if followers and data.isdigit():
+            for on_append in [*followers]:
+                on_append(int(data))
 
     async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
         """Be told of every commit of every execution, by its id."""
 
-        async def told(message: Msg) -> None:
-            execution_id = message.subject.rpartition(".")[2]
-            on_append(execution_id, int((message.headers or {})["Nats-Sequence"]))
+        def told(subject: bytes, _data: bytes, headers: bytes | None) -> None:
+            position = header_value(headers, b"Nats-Sequence")
+            if position is not None:
+                on_append(subject.rpartition(b".")[2].decode(), int(position))
 
-        return await self._listen(f"{self._names.live_prefix}.*", told)
-
-    async def _listen(self, subject: str, told: Callable[[Msg], Awaitable[None]]) -> Unsubscribe:
         with translated():
-            subscription = await self._connection.nc.subscribe(subject, cb=told)
-
-        async def leave() -> None:
-            if not self._connection.is_closed:
-                await subscription.unsubscribe()
-
+            subscription = await self._connection.nc.listen(f"{self._names.live_prefix}.*", told)
         done = False
 
         def unsubscribe() -> None:
             nonlocal done
             if not done:
                 done = True
-                task = asyncio.get_running_loop().create_task(leave())
+                task = asyncio.get_running_loop().create_task(self._connection.nc.leave(subscription))
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
 

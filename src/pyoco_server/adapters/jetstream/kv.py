@@ -68,20 +68,19 @@ class Bucket:
             raise TooLargeError(f"'{key}' would take {size} bytes; the server takes at most {limit}")
         with translated():
             try:
-                stored = await self._connection.js.publish(kv_subject(self._bucket, key), data, headers=headers)
+                return await self._connection.publish(kv_subject(self._bucket, key), data, headers)
             except APIError as error:
                 if error.err_code in _WRONG_LAST_SEQUENCE:
                     raise ChangedError from error
                 if error.err_code == _MESSAGE_TOO_LARGE:
                     raise TooLargeError(f"'{key}' is larger than the bucket {self._bucket} takes") from error
                 raise
-        return stored.seq
 
     async def purge(self, key: str) -> None:
         """Remove all the key ever held; a marker stays, so that those who watch see it."""
         headers = {_OPERATION: "PURGE", Header.ROLLUP.value: "sub"}
         with translated():
-            await self._connection.js.publish(kv_subject(self._bucket, key), b"", headers=headers)
+            await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
 
 
 def entry_of(message: StoredMessage) -> Entry:

@@ -60,6 +60,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     events_stream: str = "PYOCO_EVENTS"
     events_prefix: str = "pyoco.events"
     live_prefix: str = "pyoco.live"
+    control_prefix: str = "pyoco.control"
 
     runs_bucket: str = "pyoco_runs"
     live_snapshots_prefix: str = "pyoco.live_snapshots"
@@ -91,9 +92,9 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
         """The log of a run."""
         return f"{self.events_prefix}.{subject_token(run_id, field='run_id')}"
 
-    def live_subject(self, run_id: str) -> str:
-        """Where commits of a run are announced."""
-        return f"{self.live_prefix}.{subject_token(run_id, field='run_id')}"
+    def control_subject(self, run_id: str) -> str:
+        """Where those who have a run in hand hear that others wrote to its log."""
+        return f"{self.control_prefix}.{subject_token(run_id, field='run_id')}"
 
 
 def kv_stream(bucket: str) -> str:

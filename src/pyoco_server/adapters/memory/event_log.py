@@ -16,13 +16,13 @@ class MemoryEventLog:
         self._listeners: dict[str, list[OnAppend]] = {}
         self._listeners_to_all: list[Callable[[str, int], None]] = []
 
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         """Add a commit if the log still ends at ``after``."""
         lines = self._lines.setdefault(execution_id, [])
         if len(lines) != after:
             raise LogConflictError(execution_id, after)
         lines.extend([encode_event(event) for event in commit])
-        for told in [*self._listeners.get(execution_id, ())]:
+        for told in [] if quiet else [*self._listeners.get(execution_id, ())]:
             told(len(lines))
         for told_all in [*self._listeners_to_all]:
             told_all(execution_id, len(lines))

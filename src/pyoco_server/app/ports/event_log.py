@@ -17,10 +17,11 @@ class EventLog(Protocol):
     Positions are opaque but ordered: 0 is the beginning, and a later commit has a higher one.
     """
 
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         """Add a commit if the log still ends at ``after``, and return where it ends now; else LogConflictError.
 
         All of the commit is there or nothing of it. UnavailableError means that nobody knows: read before deciding.
+        ``quiet`` if nobody but the caller can have the execution in hand: then subscribers to it are not told.
         """
         ...
 
@@ -29,7 +30,7 @@ class EventLog(Protocol):
         ...
 
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
-        """Be told of commits by anybody, as soon as they are there.
+        """Be told of commits that were not quiet, as soon as they are there.
 
         A hint: some may be missed, so whoever must not miss one also reads the log now and then.
         """

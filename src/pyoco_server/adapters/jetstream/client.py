@@ -1,0 +1,218 @@
+"""The NATS client as we need it: nothing is sent later than it was asked for, and asking is cheap.
+
+Most of what a run costs on this side of the wire is asking the server to store something. The library gives every
+request a timer, a random name, a queue and a task to pass through. :meth:`NatsClient.ask` does with a counter, one
+timer for all, and an answer that is handed over where it is read. So do subscriptions made by :meth:`listen`, for those
+who only want to know that something happened.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from typing_extensions import override
+
+_HEADER_LINE: Final = b"NATS/1.0\r\n"
+_NOBODY_THERE: Final = b"NATS/1.0 503"
+
+
+class Answer(NamedTuple):
+    """What came back, as it came; ``headers`` are not parsed."""
+
+    data: bytes
+    headers: bytes | None
+
+
+Told = Callable[[bytes, bytes, bytes | None], None]
+"""Called with the subject, the data and the headers of a message, where it is read: must be quick and not raise."""
+
+
+class NatsClient(Client):
+    """The client, without its ways to send something later than it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[int, Told] = {}
+        self._asked: dict[bytes, asyncio.Future[Answer]] = {}
+        self._asked_at: deque[tuple[float, bytes]] = deque()
+        self._questions = 0
+        self._inbox: str | None = None
+        self._token_at = 0
+        self._answering: asyncio.Lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- Asking ------------------------------------------------------------------------------------------------------
+
+    async def ask(self, subject: str, payload: bytes, headers: bytes, *, timeout: float) -> Answer:  # noqa: ASYNC109
+        """Send and wait for the one answer. ``headers`` as :func:`header_block` makes them; empty if there are none.
+
+        All who ask on a connection must do so with the same timeout. The subject must be one the caller has checked.
+        """
+        self._refuse_unless_connected()
+        if self._inbox is None:
+            await self._open_inbox()
+            self._refuse_unless_connected()
+        if len(payload) + len(headers) > self._max_payload:
+            raise nats.errors.MaxPayloadError
+        self._questions += 1
+        token = b"%d" % self._questions
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Answer] = loop.create_future()
+        self._asked[token] = answered
+        self._asked_at.append((loop.time() + timeout, token))
+        if self._timer is None:
+            self._timer = loop.call_later(timeout, self._give_up)
+        await self._send(_command(subject, f"{self._inbox}{self._questions}", headers, payload), len(payload))
+        answer = await answered
+        if answer.headers is not None and answer.headers.startswith(_NOBODY_THERE):
+            raise nats.errors.NoRespondersError
+        return answer
+
+    async def tell(self, subject: str, payload: bytes = b"") -> None:
+        """Send, and expect nothing; lost if the connection breaks."""
+        self._refuse_unless_connected()
+        await self._send(_command(subject, "", b"", payload), len(payload))
+
+    async def listen(self, subject: str, told: Told) -> Subscription:
+        """Be told of messages where they are read; leave by :meth:`leave`."""
+        number = self._sid + 1  # what the library will call it; it may be spoken to before we are back
+        self._told[number] = told
+        try:
+            return await self.subscribe(subject)
+        except BaseException:
+            self._told.pop(number, None)
+            raise
+
+    async def leave(self, subscription: Subscription) -> None:
+        """Be told no more."""
+        self._told.pop(subscription._id, None)  # noqa: SLF001
+        if not self.is_closed:
+            await subscription.unsubscribe()
+
+    async def _open_inbox(self) -> None:
+        async with self._answering:
+            if self._inbox is None:
+                inbox = f"{self.new_inbox()}."
+                self._token_at = len(inbox)
+                await self.listen(f"{inbox}*", self._answer)
+                self._inbox = inbox
+
+    def _answer(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
+        answered = self._asked.pop(subject[self._token_at :], None)
+        if answered is not None and not answered.done():
+            answered.set_result(Answer(data, headers))
+
+    def _give_up(self) -> None:
+        """The time of the oldest questions is up."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        while self._asked_at and (self._asked_at[0][0] <= loop.time() or self._asked_at[0][1] not in self._asked):
+            answered = self._asked.pop(self._asked_at.popleft()[1], None)
+            if answered is not None and not answered.done():
+                answered.set_exception(nats.errors.TimeoutError())
+        if self._asked_at:
+            self._timer = loop.call_at(self._asked_at[0][0], self._give_up)
+
+    def _refuse_unless_connected(self) -> None:
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        if self.is_draining_pubs:
+            raise nats.errors.ConnectionDrainingError
+        if not self.is_connected:
+            raise nats.errors.OutboundBufferLimitError
+
+    async def _send(self, command: bytes, size: int) -> None:
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += size
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
+
+    # --- What the library does otherwise -----------------------------------------------------------------------------
+
+    @override
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        told = self._told.get(sid)
+        if told is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        told(subject, data, headers)
+
+    @override
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        timeout: float = 0.5,
+        old_style: bool = False,
+        headers: dict[str, Any] | None = None,
+    ) -> Msg:
+        """Ask, if there is a connection; a request that cannot be sent would leave a waiting answer behind."""
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        if not self.is_connected:
+            raise nats.errors.OutboundBufferLimitError
+        return await super().request(subject, payload, timeout=timeout, old_style=old_style, headers=headers)
+
+    @override
+    async def _process_op_err(self, e: Exception) -> None:
+        """The connection broke. The library would first wait for the peer to take what is left, perhaps for ever."""
+        if self.is_connected:
+            self.break_off()
+        await super()._process_op_err(e)
+
+    def break_off(self) -> None:
+        """Let go of the socket and of what is in its buffer."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+    def forget_unsettled(self) -> None:
+        """The connection broke: nothing unsent is sent later (subscriptions are repeated), and no answer will come."""
+        self._pending = []
+        self._pending_data_size = 0
+        asked, self._asked = self._asked, {}
+        self._asked_at.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for answer in [*asked.values(), *getattr(self, "_resp_map", {}).values()]:
+            if not answer.done():
+                answer.set_exception(nats.errors.StaleConnectionError())
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """The tasks that work for this client now."""
+        own = [self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task]
+        listening = [subscription._wait_for_msgs_task for subscription in self._subs.values()]  # noqa: SLF001 no other way
+        return {task for task in [*own, *listening] if task is not None}
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as they are sent. Names and values must be ours: ASCII, and no line ends."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    return b"%b%b\r\n" % (_HEADER_LINE, lines.encode())
+
+
+def header_value(headers: bytes | None, name: bytes) -> bytes | None:
+    """One value out of headers as they came; None if it is not there."""
+    if headers is None:
+        return None
+    start = headers.find(b"\r\n%b:" % name)
+    if start < 0:
+        return None
+    start += len(name) + 3
+    return headers[start : headers.index(b"\r\n", start)].strip()
+
+
+def _command(subject: str, reply: str, headers: bytes, payload: bytes) -> bytes:
+    if not headers:
+        return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
+    size = len(headers) + len(payload)
+    return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject.encode(), reply.encode(), len(headers), size, headers, payload)

@@ -1,0 +1,118 @@
+"""Asking without the library's detours: answers find who asked, silence has an end, and nothing stays behind."""
+
+import asyncio
+
+import nats.errors
+import pytest
+
+from pyoco_server.adapters.jetstream.client import header_block, header_value
+from pyoco_server.adapters.jetstream.connection import Connection, connect
+from pyoco_server.adapters.jetstream.names import Names
+from tests.adapters.conftest import JetStream
+from tests.adapters.nats_server import NatsServer
+from tests.adapters.proxy import proxy_to
+from tests.waiting import wait_until
+
+
+def test_a_thousand_answers_find_those_who_asked(jetstream: JetStream) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        nc = connection.nc
+
+        async def echo(message: object) -> None:
+            await message.respond(message.data[::-1])  # type: ignore[attr-defined]
+
+        await nc.subscribe("echo", cb=echo)
+        asked = [b"%d" % number for number in range(1_000)]
+        answers = await asyncio.gather(*(nc.ask("echo", word, b"", timeout=5) for word in asked))
+        assert [answer.data for answer in answers] == [word[::-1] for word in asked]
+        assert not nc._asked
+
+    jetstream.run(body)
+
+
+def test_nobody_there_and_nobody_answers_are_told_apart(jetstream: JetStream) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        nc = connection.nc
+        with pytest.raises(nats.errors.NoRespondersError):
+            await nc.ask("nobody", b"", b"", timeout=0.3)
+        await nc.subscribe("silent")
+        asking = [asyncio.create_task(nc.ask("silent", b"", b"", timeout=0.3)) for _ in range(3)]
+        gone = asyncio.create_task(nc.ask("silent", b"", b"", timeout=0.3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        for one in asking:
+            with pytest.raises(nats.errors.TimeoutError):
+                await one
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        await wait_until(lambda: not nc._asked and nc._timer is None)
+
+    jetstream.run(body)
+
+
+def test_who_asked_a_connection_that_breaks_is_told_at_once(jetstream: JetStream) -> None:
+    async def body() -> None:
+        async with (
+            proxy_to(jetstream.server.port) as proxy,
+            await connect(proxy.url, name="test", request_timeout_sec=30) as connection,
+        ):
+            nc = connection.nc
+            await nc.subscribe("silent")
+            asking = asyncio.create_task(nc.ask("silent", b"", b"", timeout=30))
+            await wait_until(lambda: nc._asked)
+            proxy.links[0].client.close()
+            with pytest.raises(nats.errors.StaleConnectionError):
+                async with asyncio.timeout(5):
+                    await asking
+            assert nc._timer is None
+            await wait_until(lambda: connection.is_connected)
+            with pytest.raises(nats.errors.NoRespondersError):  # the inbox came back with the connection
+                await nc.ask("nobody", b"", b"", timeout=30)
+
+    asyncio.run(body())
+
+
+def test_nothing_is_sent_while_there_is_no_connection(own_nats_server: NatsServer) -> None:
+    async def body() -> None:
+        async with await connect(own_nats_server.url, name="test") as connection:
+            own_nats_server.kill()
+            await wait_until(lambda: not connection.is_connected)
+            with pytest.raises(nats.errors.OutboundBufferLimitError):
+                await connection.nc.tell("x")
+            with pytest.raises(nats.errors.OutboundBufferLimitError):
+                await connection.nc.ask("x", b"", b"", timeout=1)
+            assert not connection.nc._pending
+        with pytest.raises(nats.errors.ConnectionClosedError):
+            await connection.nc.tell("x")
+
+    asyncio.run(body())
+
+
+def test_what_is_too_large_is_refused_before_it_is_sent(jetstream: JetStream) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        headers = header_block({"A": "b"})
+        largest = b"x" * (connection.max_payload - len(headers))
+        with pytest.raises(nats.errors.MaxPayloadError):
+            await connection.nc.ask("nobody", largest + b"x", headers, timeout=1)
+        with pytest.raises(nats.errors.NoRespondersError):
+            await connection.nc.ask("nobody", largest, headers, timeout=1)
+
+    jetstream.run(body)
+
+
+def test_listeners_hear_until_they_leave(jetstream: JetStream) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        nc, heard = connection.nc, list[tuple[bytes, bytes, bytes | None]]()
+        subscription = await nc.listen("news.*", lambda *told: heard.append(told))
+        await nc.tell("news.a", b"1")
+        await nc.publish("news.b", b"2", headers={"Kind": "small"})
+        await wait_until(lambda: len(heard) == 2)
+        await nc.leave(subscription)
+        await nc.tell("news.a", b"3")
+        await nc.flush()
+        assert [(subject, data) for subject, data, _ in heard] == [(b"news.a", b"1"), (b"news.b", b"2")]
+        assert header_value(heard[0][2], b"Kind") is None
+        assert header_value(heard[1][2], b"Kind") == b"small"
+        assert header_value(heard[1][2], b"Kin") is None
+
+    jetstream.run(body)
