@@ -16,10 +16,6 @@ TRACES = "KILL_TEST_TRACES"
 """The variable that says in which directory the lines go."""
 
 
-FUSE_SEC = 1.5
-"""How long those that kill their worker take to do it: time in which others that were begun with them can end."""
-
-
 def begin(ctx: Any, node: str) -> int:
     """Leave a line about a call that begins now, and return how many calls of the node there have been with it."""
     began_at = time.time()  # first of all: a process can be stopped at any line
@@ -172,14 +168,12 @@ def early() -> int:
 @task  # type: ignore[untyped-decorator]
 def leave(ctx: Any) -> None:
     begin(ctx, "leave")
-    time.sleep(FUSE_SEC)
     os._exit(1)
 
 
 @task  # type: ignore[untyped-decorator]
 def segfault(ctx: Any) -> None:
     begin(ctx, "segfault")
-    time.sleep(FUSE_SEC)
     ctypes.string_at(0)
 
 

@@ -85,8 +85,10 @@ class FaultyLog:
         self.silent = False
         self._trouble = trouble
 
-    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int) -> int:
-        return await self._trouble.through("log.append", lambda: self.inner.append(execution_id, commit, after=after))
+    async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
+        return await self._trouble.through(
+            "log.append", lambda: self.inner.append(execution_id, commit, after=after, quiet=quiet)
+        )
 
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
         return await self._trouble.through("log.read", lambda: self.inner.read(execution_id, after=after))

@@ -1,11 +1,13 @@
 """What becomes of a job, failure by failure: the table of the specification, and dead letters to the letter."""
 
+import json
 import logging
 from typing import Any
 
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
+from pyoco_server.logs.formats import JsonFormatter, TextFormatter
 from pyoco_server.testing.virtual_clock import START
 from pyoco_server.worker.dispositions import Ack, Nak, Term
 from tests.engine.flows import Calls, fan_flow
@@ -158,7 +160,7 @@ def test_a_flow_nobody_has_fails_the_run(caplog: pytest.LogCaptureFixture) -> No
         disposition = await world.hand({}).work()
         assert isinstance(disposition, Ack)
         stored = await world.stored(run_id)
-        assert (stored["status"], stored["worker_id"]) == ("FAILED", None)
+        assert (stored["status"], stored["worker_id"]) == ("FAILED", "w1")
         assert "unheard_of" in stored["error"]
         [letter] = await world.dead()
         assert letter.pop("error") == "no flow is called 'unheard_of' here: unknown to the resolver"
@@ -245,6 +247,26 @@ def test_a_run_that_fails_is_acked_and_buried_unless_switched_off(publish: bool)
         assert [letter["error"] for letter in letters] == [stored["error"]] * publish
 
     attempt(body)
+
+
+@pytest.mark.spec("004 REQ-0013", "004 ERR-PYOCO-0007")
+def test_the_line_of_a_run_that_failed_has_the_exception(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> str:
+        run_id = await world.submit("failing")
+        await world.hand({"failing": failing_flow(Calls())}).work()
+        return run_id
+
+    attempt(body)
+    [record] = [record for record in caplog.records if record.__dict__.get("action") == "run_failed"]
+    told = json.loads(JsonFormatter(service="s", utc=True, include_traceback=True).format(record))
+    assert (told["err_id"], told["msg_id"], told["level"]) == ("ERR-PYOCO-0007", "MSG-PYOCO-0007", "ERROR")
+    assert (told["exception_class"], told["exception_message"]) == ("ValueError", "no good")
+    assert told["traceback"].startswith("Traceback")
+    assert 'raise ValueError("no good")' in told["traceback"]
+    brief = json.loads(JsonFormatter(service="s", utc=True, include_traceback=False).format(record))
+    assert (brief["exception_class"], "traceback" in brief) == ("ValueError", False)
+    text = TextFormatter(service="s", utc=True, include_traceback=True).format(record)
+    assert "\n    Traceback" in text
 
 
 @pytest.mark.spec("004 REQ-0012", "004 ERR-PYOCO-0011")

@@ -23,6 +23,7 @@ from pyoco_server.core import (
     initial_state,
 )
 from pyoco_server.core.commands import CreateExecution
+from pyoco_server.core.payloads import ExecutionCreated
 from tests.build import Ids
 
 RUN = "7f8a2a4e-6b1c-4b5e-9a63-1f0f4f3f7a11"
@@ -220,6 +221,42 @@ def test_an_execution_of_somebody_else_is_a_run_of_its_graph(given_input: dict[s
 def test_parameters_of_somebody_else_are_kept() -> None:
     state = ExecutionState(execution_id=RUN, graph_id="g", input={"params": {"n": 1}, "run": "text"})
     assert RunInput.of(state).params == {"n": 1}
+
+
+def created_with(**fields: Any) -> Event:
+    payload = ExecutionCreated(graph_id="g", input=fields.pop("input", None), extra=fields)
+    return msgspec.structs.replace(created_by(Submission(flow_name="g")), payload=payload)
+
+
+@pytest.mark.spec("000 §3.1")
+def test_what_the_platform_says_beside_the_input_counts() -> None:
+    owned = {"flow_name": "g", "tag": "external", "tenant_id": "acme"}
+    for given_input in (None, {"run": 5}, {"run": {"tenant_id": "bees", "tag": "cpu"}}):
+        found = RunInput.of_creation(created_with(input=given_input, platform=owned))
+        assert (found.tag, found.tenant_id) == ("external", "acme")
+
+
+@pytest.mark.parametrize("platform", [5, "text", {"tag": 5}, []])
+def test_what_the_platform_cannot_have_said_is_left_alone(platform: Any) -> None:
+    found = RunInput.of_creation(created_with(input={"run": {"tenant_id": "bees"}}, platform=platform))
+    assert (found.flow_name, found.tag, found.tenant_id) == ("g", "default", None)
+
+
+@pytest.mark.spec("004 REQ-0023")
+@pytest.mark.parametrize(
+    ("snapshot", "found"),
+    [
+        ({}, RunInput(flow_name="unknown")),
+        ({"flow_name": "", "tag": 5, "params": [], "tags": "x"}, RunInput(flow_name="unknown")),
+        (
+            {"flow_name": "f", "params": {"n": 1}, "tag": "cpu", "tags": ["a"], "submitted_at": 7, "tenant_id": "acme"},
+            RunInput(flow_name="f", params={"n": 1}, tag="cpu", tags=("a",), submitted_at=7.0, tenant_id="acme"),
+        ),
+    ],
+    ids=["nothing", "nonsense", "everything"],
+)
+def test_what_a_foreign_snapshot_tells_of_a_run(snapshot: dict[str, Any], found: RunInput) -> None:
+    assert RunInput.of_snapshot(snapshot) == found
 
 
 def test_a_wake_up_says_so() -> None:

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import options, wait
-from pyoco_server.app.projection import SHOWN_OUTPUT_BYTES, RunProjection, worker_mark, worker_name
+from pyoco_server.app.outputs import INLINE_MAX_BYTES
+from pyoco_server.app.projection import RunProjection, worker_mark, worker_name
 from pyoco_server.core import Event, fold
+from pyoco_server.core.payloads import ExecutionFailed
 from pyoco_server.testing.virtual_clock import START
 from tests.engine.flows import Calls, approval_flow, fan_flow, opaque_flow, program_flow
 from tests.worker.world import USER, Held, World, attempt
@@ -203,21 +205,32 @@ def test_of_a_task_that_runs_many_times_the_newest_counts() -> None:
     assert changes == ["PENDING", "RUNNING", "SUCCEEDED", "PENDING", "RUNNING", "SUCCEEDED"]
 
 
-def test_outputs_are_shown_as_long_as_they_are_small() -> None:
+@pytest.mark.spec("004 REQ-0011", "004 REQ-0005")
+@pytest.mark.parametrize(
+    ("size", "is_shown"), [(10, True), (INLINE_MAX_BYTES - 2, True), (INLINE_MAX_BYTES - 1, False)]
+)
+def test_an_output_is_shown_whole_or_it_is_told_that_it_is_not(size: int, *, is_shown: bool) -> None:
     async def body(world: World) -> None:
-        calls = Calls()
-        sizes = {"fits": SHOWN_OUTPUT_BYTES - 2, "large": SHOWN_OUTPUT_BYTES - 1, "stored": 100_000}
-        flow = Flow("sizes")
-        for name, size in sizes.items():
-            flow.add_task(calls.task(name, "x" * size).task)
-        flow.add_task(calls.task("opaque", lambda _: {1}).task)
-        flow.add_task(calls.task("nothing", None).task)
+        flow = Flow("sizes") >> Calls().task("sized", "x" * size)
         run_id = await world.submit("sizes")
         await world.hand({"sizes": flow}).work()
-        records = (await world.stored(run_id))["task_records"]
-        shown = {name for name, record in records.items() if "output" in record}
-        assert shown == {"fits", "nothing"}
-        assert records["nothing"]["output"] is None
+        stored = await world.stored(run_id)
+        assert stored["task_records_truncated"] is not is_shown
+        assert stored["task_records"]["sized"].get("output") == ("x" * size if is_shown else None)
+
+    attempt(body)
+
+
+def test_what_is_no_json_has_no_output_to_show_and_nothing_is_one() -> None:
+    async def body(world: World) -> None:
+        calls = Calls()
+        flow = Flow("odd") >> calls.task("opaque", lambda _: {1}) >> calls.task("nothing", None)
+        run_id = await world.submit("odd")
+        await world.hand({"odd": flow}).work()
+        stored = await world.stored(run_id)
+        assert "output" not in stored["task_records"]["opaque"]
+        assert stored["task_records"]["nothing"]["output"] is None
+        assert stored["task_records_truncated"] is False
 
     attempt(body)
 
@@ -233,6 +246,31 @@ def test_who_works_on_a_task_is_told() -> None:
     assert snapshot["worker_id"] == "w2"
     workers = {name: record["worker_id"] for name, record in snapshot["task_records"].items()}
     assert (workers["draft"], workers["publish"]) == ("w1", "w2")
+
+
+@pytest.mark.spec("004 §付録F")
+def test_the_worker_that_could_not_run_it_is_named() -> None:
+    async def body(world: World) -> None:
+        run_id = await world.submit("unknown")
+        await world.hand({}, "w7").work()
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["worker_id"]) == ("FAILED", "w7")
+        assert projected(await world.events(run_id)).snapshot(position=1)["worker_id"] == "w7"
+
+    attempt(body)
+
+
+def test_what_somebody_else_says_of_a_failed_node_names_no_worker() -> None:
+    error = {"code": "X", "detail": {"workerId": "me"}}
+    for payload, worker in (
+        (ExecutionFailed(failed_node_id="a", error=error), None),
+        (ExecutionFailed(error={"code": "X", "detail": {"workerId": 5}}), None),
+        (ExecutionFailed(error={"code": "X"}), None),
+        (ExecutionFailed(), None),
+        (ExecutionFailed(error=error), "me"),
+    ):
+        events = [*log_of("fan")[:1], msgspec.structs.replace(log_of("fan")[1], payload=payload)]
+        assert projected(events).snapshot(position=1)["worker_id"] == worker
 
 
 # --- However it is built up ------------------------------------------------------------------------------------------

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
+from pyoco_server.app.burying import DeadReason
 from pyoco_server.core.payloads import NodeStarted, NodeSucceeded
-from pyoco_server.worker.dispositions import Ack, DeadReason, Nak
+from pyoco_server.worker.dispositions import Ack, Disposition, Nak, SetApart
+from pyoco_server.worker.lone_jobs import LONE_DEATHS, LONE_DELIVERIES
 from tests.engine.flows import Calls, fan_flow, program_flow
 from tests.invariants import check_no_repeats
 from tests.worker.faulty import Fault
@@ -20,12 +22,13 @@ FOREIGN = {"run_id": RUN, "flow_name": "fan", "tag": "default", "submitted_at": 
 
 async def die(world: World, working: "asyncio.Task[object]") -> None:
     """End a worker's work as a killed process does: nothing is told to anybody."""
-    world.trouble.always("delivery.nak", Fault.NOT_DONE)
-    world.trouble.always("snapshots.write", Fault.NOT_DONE)
+    told = ("delivery.nak", "snapshots.write", "queue.publish")
+    for call in told:
+        world.trouble.always(call, Fault.NOT_DONE)
     working.cancel()
     await asyncio.wait([working])
-    world.trouble.always("delivery.nak", Fault.NONE)
-    world.trouble.always("snapshots.write", Fault.NONE)
+    for call in told:
+        world.trouble.always(call, Fault.NONE)
 
 
 def test_a_redelivered_run_goes_on_at_the_node() -> None:
@@ -102,6 +105,43 @@ def test_a_run_that_has_ended_is_acked_and_its_snapshot_brought_up_to_date() -> 
     attempt(body)
 
 
+@pytest.mark.parametrize(
+    ("flow", "reason", "told"),
+    [("boom", "execution_error", "no good"), ("nowhere", "flow_not_found", "nowhere")],
+)
+def test_a_dead_letter_its_worker_did_not_live_to_write_is_made_up_for(flow: str, reason: str, told: str) -> None:
+    async def body(world: World) -> None:
+        def boom(_: object) -> None:
+            raise ValueError("no good")
+
+        hand = world.hand({"boom": Flow("boom") >> Calls().task("only", boom)})
+        await world.submit(flow)
+        handled = await hand.handler.handle(await hand.pull())
+        assert isinstance(handled.disposition, Ack)  # and it dies
+        assert await world.dead() == []
+        assert isinstance(await hand.work(), Ack)
+        [letter] = await world.dead()
+        assert letter["reason"] == reason
+        assert told in letter["error"]
+
+    attempt(body)
+
+
+@pytest.mark.parametrize("publish", [True, False])
+def test_dead_letters_that_are_switched_off_are_not_made_up_for(publish: bool) -> None:
+    async def body(world: World) -> None:
+        def boom(_: object) -> None:
+            raise ValueError("no good")
+
+        hand = world.hand({"boom": Flow("boom") >> Calls().task("only", boom)}, publish_execution_error=publish)
+        await world.submit("boom")
+        await hand.handler.handle(await hand.pull())
+        await hand.work()
+        assert len(await world.dead()) == publish
+
+    attempt(body)
+
+
 def test_a_snapshot_that_is_up_to_date_is_left_alone() -> None:
     async def body(world: World) -> None:
         hand = world.hand({"fan": fan_flow(Calls())})
@@ -118,28 +158,77 @@ def test_a_snapshot_that_is_up_to_date_is_left_alone() -> None:
 # --- The last delivery -----------------------------------------------------------------------------------------------
 
 
-def test_the_last_delivery_ends_the_run_rather_than_leave_it_hanging() -> None:
+@pytest.mark.parametrize("max_deliver", [2, 3, 20])
+def test_a_run_that_each_of_its_workers_died_of_fails_with_its_last_delivery(max_deliver: int) -> None:
     async def body(world: World) -> None:
         held = Held()
         flows = {"held": Flow("held") >> held.task()}
         run_id = await world.submit("held")
-        for number in (1, 2):
-            working = asyncio.create_task(world.hand(flows, f"w{number}").work())
-            await held.at_work()
-            await die(world, working)
-        disposition = await world.hand(flows, "w3").work()
+        while (disposition := await _work_or_die(world, flows, held)) is None:
+            pass
         assert isinstance(disposition, Ack)
+        assert held.began == max_deliver - 1
         assert disposition.letter is not None
         assert disposition.letter.reason is DeadReason.EXECUTION_ERROR
-        stored = await world.stored(run_id)
+        stored, [letter] = await world.stored(run_id), await world.dead()
         assert (stored["status"], stored["tasks"]) == ("FAILED", {"held": "CANCELLED"})
-        assert "delivered 3 times without an end" in stored["error"]
+        assert letter["num_delivered"] == max_deliver
+        assert f"delivered {max_deliver} times without an end" in stored["error"]
         assert "during held" in stored["error"]
+        assert (letter["reason"], letter["run_id"]) == ("execution_error", run_id)
+        assert await world.queue.backlog("default") == 0
+
+    attempt(body, max_deliver=max_deliver)
+
+
+def test_a_run_whose_deliveries_were_used_up_by_others_is_tried_alone() -> None:
+    """Whoever waits, or is only on its way, can be taken along by somebody else's death."""
+
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        for _ in range(2):
+            assert await world.queue.pull("default", timeout_sec=100) is not None  # and never heard of again
+        assert isinstance(await _work_or_die(world, flows, held), SetApart)
+        assert await _work_or_die(world, flows, held) is None
+        assert isinstance(await _work_or_die(world, flows, held), Ack)
+        assert held.began == LONE_DEATHS
+        assert (await world.stored(run_id))["status"] == "FAILED"
         [letter] = await world.dead()
-        assert (letter["reason"], letter["run_id"], letter["num_delivered"]) == ("execution_error", run_id, 3)
-        assert held.began == 2
+        assert letter["num_delivered"] > 3
 
     attempt(body, max_deliver=3)
+
+
+def test_a_run_that_was_handed_back_each_time_is_not_to_blame() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        for number in range(2):
+            working = asyncio.create_task(world.hand(flows, f"w{number}").work())
+            await held.at_work()
+            working.cancel()
+            await asyncio.wait([working])
+        held.let_go()
+        while not isinstance(await world.hand(flows, "w3").work(), Ack):
+            assert not (await world.state(run_id)).is_terminal
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+
+    attempt(body, max_deliver=3)
+
+
+async def _work_or_die(world: World, flows: dict[str, Flow], held: Held) -> Disposition | None:
+    """A worker takes the next job, and dies as soon as it has begun the task; else what became of the job."""
+    working = asyncio.create_task(world.hand(flows).work())
+    at_work = asyncio.create_task(held.at_work())
+    await asyncio.wait({working, at_work}, return_when=asyncio.FIRST_COMPLETED)
+    at_work.cancel()
+    if working.done():
+        return working.result()
+    await die(world, working)
+    return None
 
 
 def test_the_last_delivery_of_a_run_that_was_cancelled_ends_it_cancelled() -> None:
@@ -174,10 +263,12 @@ def test_a_job_that_crashes_every_worker_ends_failed() -> None:
 
         run_id = await world.submit("fan", {"n": 1})
         hand = world.hand({"fan": fan_flow(Calls())})
-        for _ in range(2):
+        tries = 0
+        world.trouble.meanwhile["log.subscribe"] = surprise
+        while not isinstance(disposition := await hand.work(), Ack):
+            tries += isinstance(disposition, Nak)
             world.trouble.meanwhile["log.subscribe"] = surprise
-            assert await hand.work() == Nak(2.0)
-        assert isinstance(await hand.work(), Ack)
+        assert tries == 2 + LONE_DELIVERIES
         assert (await world.stored(run_id))["status"] == "FAILED"
         assert [letter["reason"] for letter in await world.dead()] == ["execution_error"]
 
@@ -246,7 +337,8 @@ def test_a_run_whose_flow_has_lost_a_step_does_not_hang(caplog: pytest.LogCaptur
         await die(world, working)
         hand: Hand = world.hand({"changing": Flow("changing") >> calls.task("other", 1) >> calls.task("last", 1)}, "w2")
         assert isinstance(await hand.work(), Nak)  # perhaps a worker with the old one is still about
-        assert isinstance(await hand.work(), Ack)
+        while not isinstance(disposition := await hand.work(), Ack):
+            assert isinstance(disposition, Nak | SetApart)
         assert (await world.stored(run_id))["status"] == "FAILED"
         assert [letter["reason"] for letter in await world.dead()] == ["execution_error"]
 

@@ -37,16 +37,29 @@ def test_what_fits_is_left_alone() -> None:
     assert msgspec.json.decode(fitted(whole, len(msgspec.json.encode(whole)))) == whole
 
 
-def test_details_of_records_go_first() -> None:
-    whole = snapshot(records=3, output="x" * 1_000)
-    small = msgspec.json.decode(fitted(whole, len(msgspec.json.encode(whole)) - 1))
+@pytest.mark.spec("004 REQ-0011")
+def test_the_largest_outputs_go_first() -> None:
+    whole = snapshot(records=4, output="x" * 100)
+    for name, size in (("task_1", 5_000), ("task_3", 3_000)):
+        whole["task_records"][name]["output"] = "x" * size
+    small = msgspec.json.decode(fitted(whole, 5_500))
+    assert small["task_records_truncated"] is True
+    assert [name for name, record in small["task_records"].items() if "output" not in record] == ["task_1"]
+    smaller = msgspec.json.decode(fitted(whole, 3_000))
+    assert [name for name, record in smaller["task_records"].items() if "output" in record] == ["task_0", "task_2"]
+    assert all(record["message"] == "m" for record in smaller["task_records"].values())
+
+
+@pytest.mark.spec("004 REQ-0011")
+def test_then_all_details_of_records_go() -> None:
+    whole = snapshot(records=30)
+    for record in whole["task_records"].values():
+        record["message"] = "m" * 500
+    small = msgspec.json.decode(fitted(whole, 8_192))
     assert small["task_records_truncated"] is True
     assert small["task_records"]["task_1"] == {"task": "task_1", "status": "SUCCEEDED", "attempt": 1}
-    assert {**small, "task_records": 0, "task_records_truncated": 0} == {
-        **whole,
-        "task_records": 0,
-        "task_records_truncated": 0,
-    }
+    kept = {"task_records": 0, "task_records_truncated": 0}
+    assert {**small, **kept} == {**whole, **kept}
 
 
 @pytest.mark.spec("004 REQ-0011")

@@ -84,7 +84,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--tags", "a.b"], "'a.b' is not a tag"),
     (["--tags", ","], "--tags"),
     (["--worker-id", "a b"], "--worker-id"),
-    (["--concurrency", "0"], "PYOCO_WORKER_CONCURRENCY"),
+    (["--concurrency", "0"], "--concurrency: PYOCO_WORKER_CONCURRENCY='0' must be"),
     (["--concurrency", "many"], "PYOCO_WORKER_CONCURRENCY"),
     (["--nats-url", "not a url"], "PYOCO_NATS_URL"),
     (["--isolation", "magic"], "--isolation"),
@@ -140,9 +140,9 @@ def test_a_mistake_is_told_with_an_example(number: int, answers: list[tuple[int,
     assert "Traceback" not in told
 
 
-def test_nats_that_is_not_there_is_told_within_seconds(tmp_path: Path) -> None:
+def test_who_works_once_is_told_within_seconds_that_nats_is_not_there(tmp_path: Path) -> None:
     begin = time.monotonic()
-    done = call(tmp_path, "--nats-url", f"nats://127.0.0.1:{unused_port()}")
+    done = call(tmp_path, "--nats-url", f"nats://127.0.0.1:{unused_port()}", "--run-once")
     assert time.monotonic() - begin < 15
     assert done.returncode == 1
     assert "ERR-PYOCO-0003" in done.stderr
@@ -181,8 +181,9 @@ def test_a_worker_runs_a_job_and_leaves(nats_url: str, tmp_path: Path) -> None:
     assert b'"status":"COMPLETED"' in body
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_told_to_stop_leaves_in_good_order(number: int, nats_url: str, tmp_path: Path) -> None:
+@pytest.mark.spec("004 §付録D CLI")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_worker_told_to_stop_leaves_in_good_order(number: int, code: int, nats_url: str, tmp_path: Path) -> None:
     process = subprocess.Popen(  # noqa: S603 our own command
         command("--nats-url", nats_url), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
     )
@@ -194,7 +195,7 @@ def test_a_worker_told_to_stop_leaves_in_good_order(number: int, nats_url: str, 
                     break
             process.send_signal(number)
             rest = process.stderr.read()
-            assert process.wait(LIMIT_SEC) == 0
+            assert process.wait(LIMIT_SEC) == code
             assert "worker_stopped" in rest
             assert "Traceback" not in rest
         finally:

@@ -34,6 +34,7 @@ from pyoco_server.testing.counting_workshop import CountingWorkshop
 from pyoco_server.worker.dispositions import Disposition, Settler
 from pyoco_server.worker.flow_source import FlowSource, Resolver
 from pyoco_server.worker.job_handler import JobHandler
+from pyoco_server.worker.lone_jobs import told_apart
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.presence import Presence
 from pyoco_server.worker.worker import BeforePull, Worker
@@ -167,7 +168,7 @@ class Hand:
             presence=self.presence,
             options=options,
         )
-        self.settler = Settler(world.letters, options.worker_id)
+        self.settler = Settler(world.letters, world.queue, options.worker_id)
 
     def worker(self, before_pull: BeforePull | None = None) -> Worker:
         """The whole worker."""
@@ -189,7 +190,7 @@ class Hand:
 
     async def handle(self, delivery: Delivery) -> Disposition:
         """See a job through, and settle it."""
-        handled = await self.handler.handle(delivery)
+        handled = await self.handler.handle(told_apart(delivery, self.world.queue))
         await self.settler.settle(handled.delivery, handled.disposition, self.world.clock.now().timestamp())
         return handled.disposition
 

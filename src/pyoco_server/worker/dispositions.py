@@ -1,28 +1,20 @@
 """What becomes of a job, as a value: decided in one place, carried out in another."""
 
 import logging
-from enum import StrEnum, unique
-from typing import Any
 
 import msgspec
 
-from pyoco_server.app.ports import DeadLetters, Delivery, TooLargeError, UnavailableError
+from pyoco_server.app import burying
+from pyoco_server.app.burying import DeadReason
+from pyoco_server.app.ports import DeadLetters, Delivery, TooLargeError, UnavailableError, WorkQueue
 from pyoco_server.logs import log_error
+from pyoco_server.worker.lone_jobs import Mark, replace
 
 _log = logging.getLogger(__name__)
 
 
-@unique
-class DeadReason(StrEnum):
-    """Why there is a dead letter."""
-
-    INVALID_JOB = "invalid_job"
-    FLOW_NOT_FOUND = "flow_not_found"
-    EXECUTION_ERROR = "execution_error"
-
-
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter to be written."""
+    """What a dead letter is to say of the run; the delivery tells the rest."""
 
     reason: DeadReason
     error: str | None = None
@@ -49,18 +41,25 @@ class Nak(msgspec.Struct, frozen=True):
     delay_sec: float
 
 
+class SetApart(msgspec.Struct, frozen=True):
+    """Again, but alone in its worker."""
+
+    mark: Mark
+
+
 class Leave(msgspec.Struct, frozen=True):
     """Somebody else has it, or it comes back by itself."""
 
 
-Disposition = Ack | Term | Nak | Leave
+Disposition = Ack | Term | Nak | SetApart | Leave
 
 
 class Settler:
     """Carries dispositions out."""
 
-    def __init__(self, dead_letters: DeadLetters, worker_id: str) -> None:
+    def __init__(self, dead_letters: DeadLetters, queue: WorkQueue, worker_id: str) -> None:
         self._dead_letters = dead_letters
+        self._queue = queue
         self._worker_id = worker_id
 
     async def settle(self, delivery: Delivery, disposition: Disposition, now: float) -> None:
@@ -76,28 +75,28 @@ class Settler:
                     await delivery.term()
                 case Nak(delay_sec):
                     await delivery.nak(delay_sec)
+                case SetApart(mark):
+                    await replace(delivery, mark, self._queue)
                 case Leave():  # last of a closed set
                     pass
-        except UnavailableError as error:
+        except (UnavailableError, TooLargeError) as error:
             log_error(
                 _log, "ERR-PYOCO-0003", action="job_not_settled", exc=error, disposition=type(disposition).__name__
             )
 
     async def _bury(self, delivery: Delivery, letter: Letter, now: float) -> None:
-        entry: dict[str, Any] = {
-            "timestamp": now,
-            "reason": letter.reason.value,
-            "error": letter.error,
-            "run_id": letter.run_id,
-            "flow_name": letter.flow_name,
-            "tag": delivery.tag,
-            "tags": list(letter.tags) if letter.tags is not None else None,
-            "worker_id": self._worker_id,
-            "num_delivered": delivery.times_delivered,
-            "subject": delivery.subject,
-        }
-        kept = {name: value for name, value in entry.items() if value is not None or name == "error"}
+        whole = burying.Letter(
+            reason=letter.reason,
+            tag=delivery.tag,
+            subject=delivery.subject,
+            times_delivered=delivery.times_delivered,
+            error=letter.error,
+            run_id=letter.run_id,
+            flow_name=letter.flow_name,
+            tags=letter.tags,
+            worker_id=self._worker_id,
+        )
         try:
-            await self._dead_letters.publish(delivery.tag, kept)
+            await self._dead_letters.publish(delivery.tag, whole.entry(now))
         except (UnavailableError, TooLargeError) as error:
             log_error(_log, "ERR-PYOCO-0011", action="dead_letter_lost", exc=error, reason=letter.reason.value)

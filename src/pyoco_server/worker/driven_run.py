@@ -16,7 +16,7 @@ from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 
-SETTLE_SEC: Final = 0.05
+SETTLE_SEC: Final = 0.1
 """A change is written this much later: a run that is over by then has one snapshot less to write."""
 
 PACE_SEC: Final = 0.1
@@ -26,14 +26,23 @@ PACE_SEC: Final = 0.1
 class SnapshotWriter:
     """Writes a run's snapshot when it changes; of changes in quick succession, the last."""
 
-    def __init__(self, projection: RunProjection, snapshots: Snapshots, clock: Clock, *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        projection: RunProjection,
+        snapshots: Snapshots,
+        clock: Clock,
+        *,
+        max_bytes: int,
+        revision: int | None = None,
+    ) -> None:
+        """``revision``: of the newest snapshot, if it is known to be no newer than the log we have read."""
         self.driven_by: str | None = None
         self.position = 0
         self._projection = projection
         self._snapshots = snapshots
         self._clock = clock
         self._max_bytes = max_bytes
-        self._revision: int | None = None
+        self._revision = revision
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()

@@ -6,41 +6,31 @@ never have existed. What is done about each failure is the table of the specific
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pyoco_server.app.attempts import describe
+from pyoco_server.app.burying import DELIVERIES_USED_UP, DeadReason, used_up
 from pyoco_server.app.driver import Rest
-from pyoco_server.app.execution import Execution
 from pyoco_server.app.jobs import InvalidJobError, Job, decode_job
-from pyoco_server.app.ports import Delivery, EventLog, LogConflictError, Snapshots, UnavailableError
+from pyoco_server.app.ports import Delivery, EventLog, Snapshots, TooLargeError, UnavailableError
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.run import Run, RunServices
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.statuses import RunStatus, run_status
-from pyoco_server.core import (
-    Actor,
-    ActorKind,
-    Commit,
-    Event,
-    ExecutionState,
-    NodeStatus,
-    fail,
-    fold,
-    graph_from_log,
-    handle,
-    initial_state,
-)
-from pyoco_server.core.commands import CreateExecution
+from pyoco_server.core import Actor, ActorKind, ExecutionState, NodeStatus
 from pyoco_server.logs import log_context, log_error
-from pyoco_server.worker.dispositions import Ack, DeadReason, Disposition, Leave, Letter, Nak, Term
+from pyoco_server.worker.dispositions import Ack, Disposition, Leave, Letter, Nak, SetApart, Term
 from pyoco_server.worker.driven_run import DrivenRun, SnapshotWriter
+from pyoco_server.worker.endings import Endings
 from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, Resolved
 from pyoco_server.worker.isolating import isolated
+from pyoco_server.worker.known_runs import Known, KnownRuns
+from pyoco_server.worker.lone_jobs import LoneDelivery, lost_workers, mark_for
 from pyoco_server.worker.options import NAK_DELAY_SEC, WorkerOptions
 from pyoco_server.worker.presence import Presence
+from pyoco_server.worker.quarantine import Quarantine
 
 _log = logging.getLogger(__name__)
 
@@ -50,15 +40,11 @@ LATER_SEC: Final = 0.3
 LATE_SEC: Final = 1.0
 """A function is not called so long after its attempt began without a look whether somebody else has the run by now."""
 
-_EXTERNAL: Final = Actor(ActorKind.EXTERNAL, "queue")
+SUSPECT_FROM: Final = 3
+"""One death can be anybody's fault; a job that comes back from a second one is run alone."""
 
-
-class _Known(NamedTuple):
-    """What is known of a run when its job arrives."""
-
-    events: Sequence[Event]
-    position: int
-    state: ExecutionState
+NO_PLACE_SEC: Final = 1.0
+"""Until somebody who found another alone in the worker tries again."""
 
 
 class Handled(NamedTuple):
@@ -82,13 +68,21 @@ class JobHandler:
         options: WorkerOptions,
     ) -> None:
         self.running: dict[str, DrivenRun] = {}
+        self.quarantine = Quarantine()
         self._log = log
         self._snapshots = snapshots
         self._services = services
         self._flows = flows
         self._presence = presence
         self._options = options
-        self._actor = Actor(ActorKind.SYSTEM, options.worker_id)
+        self._known = KnownRuns(log, snapshots, services, fresh_sec=3 * options.run_heartbeat_interval_sec)
+        self._endings = Endings(
+            log,
+            snapshots,
+            services,
+            Actor(ActorKind.SYSTEM, options.worker_id),
+            max_snapshot_bytes=options.max_snapshot_bytes,
+        )
 
     async def handle(self, delivery: Delivery) -> Handled:
         """Do what the job asks for, and say what is to become of it."""
@@ -108,18 +102,21 @@ class JobHandler:
     async def _handle(self, job: Job, delivery: Delivery) -> Handled:
         if job.run_id in self.running:
             return Handled(self._while_at_it(self.running[job.run_id], delivery), delivery)
-        known = await self._known(job, delivery)
+        known = await self._known.of(job, delivery)
         if known is None:
             log_error(_log, "ERR-PYOCO-0005", action="log_gone", level=logging.WARNING)
             return Handled(Ack(), delivery)
         if known.state.is_terminal:
-            await self._bring_snapshot_up_to_date(known)
-            return Handled(Ack(), delivery)
+            await self._endings.bring_snapshot_up_to_date(known)
+            return Handled(Ack(self._perhaps_unwritten(job, known, delivery)), delivery)
         needless = await self._needless_wake_up(job, known, delivery) if job.wake else None
         if needless is not None:
             return Handled(needless, delivery)
-        if delivery.is_last and delivery.times_delivered > 1:
-            return Handled(await self._give_up(job, known, delivery), delivery)
+        if (delivery.is_last and delivery.times_delivered > 1) or await self._is_suspect(job, known, delivery):
+            return await self._with_care(job, known, delivery)
+        return await self._begin(job, known, delivery)
+
+    async def _begin(self, job: Job, known: Known, delivery: Delivery) -> Handled:
         try:
             flow = await self._resolve(job, known)
         except asyncio.CancelledError:
@@ -144,40 +141,74 @@ class JobHandler:
             return Leave()
         return _when_let_go(delivery)
 
+    # --- Jobs that may take the worker with them ---------------------------------------------------------------------
+
+    async def _is_suspect(self, job: Job, known: Known, delivery: Delivery) -> bool:
+        """May the run be what ended the workers that had it? Not if the last one let go of it in good order."""
+        if isinstance(delivery, LoneDelivery):
+            return True
+        if delivery.times_delivered < SUSPECT_FROM and not job.rescue:
+            return False
+        return not await self._known.was_let_go(known)
+
+    async def _with_care(self, job: Job, known: Known, delivery: Delivery) -> Handled:
+        """Begin the run alone, if it is to be begun at all."""
+        if known.state.is_cancel_requested:
+            await self._endings.end_cancel(known)
+            return Handled(Ack(), delivery)
+        if await self._is_to_blame(known, delivery):
+            return Handled(await self._give_up(job, known, delivery), delivery)
+        if delivery.is_last:
+            _log.warning("the run is tried alone from now on", extra={"action": "run_set_apart"})
+            return Handled(SetApart(mark_for(delivery, known.events)), delivery)
+        with self.quarantine.claimed(delivery) as is_mine:
+            newest = await self._until_alone(job.run_id, known, delivery) if is_mine else None
+            if newest is None:
+                is_lone = isinstance(delivery, LoneDelivery)
+                return Handled(SetApart(mark_for(delivery, known.events)) if is_lone else Nak(NO_PLACE_SEC), delivery)
+            if newest.state.is_cancel_requested or newest.state.is_terminal:
+                await self._endings.end_cancel(newest)
+                return Handled(Ack(), delivery)
+            if newest.position > known.position and await self._known.is_in_hands(job.run_id):
+                return Handled(Ack(), delivery)  # somebody was quicker, with a job of their own
+            return await self._begin(job, newest, delivery)
+
+    async def _is_to_blame(self, known: Known, delivery: Delivery) -> bool:
+        """Has the run had its tries, and did they all end with their worker?
+
+        Of the deliveries before the last, the later ones were alone; if each was begun, the run is what they died of.
+        """
+        me = self._services.worker_id
+        if isinstance(delivery, LoneDelivery):
+            return delivery.is_to_blame(known.events, me)
+        if not delivery.is_last or len(lost_workers(known.events, me)) < delivery.times_delivered - 1:
+            return False
+        return not await self._known.was_let_go(known)
+
+    async def _until_alone(self, run_id: str, known: Known, delivery: Delivery) -> Known | None:
+        """Wait for the others to leave, or for a run that needs nobody any more; None if the worker stops first."""
+        if self.quarantine.is_alone:
+            return known
+        with self.quarantine.changes() as changed:
+            unsubscribe = await self._log.subscribe(run_id, lambda _: changed.set())
+            try:
+                while True:
+                    changed.clear()
+                    newest = await self._known.read(run_id)
+                    if self.quarantine.is_closed:
+                        return None
+                    if newest.state.is_terminal or newest.state.is_cancel_requested or self.quarantine.is_alone:
+                        return newest
+                    await changed.wait()
+            except asyncio.CancelledError:
+                await asyncio.shield(self._return(delivery))
+                raise
+            finally:
+                unsubscribe()
+
     # --- What is known of the run ------------------------------------------------------------------------------------
 
-    async def _known(self, job: Job, delivery: Delivery) -> _Known | None:
-        """A new run is known from its job; of any other, the log is read; one of a foreign producer is created.
-
-        None if the run had a log once and has none any more: there is nothing to go on with.
-        """
-        created = job.creation()
-        if created is not None and job.log_position is not None and delivery.times_delivered == 1:
-            return _Known([created], job.log_position, fold([created]))
-        if job.log_position is None:
-            return await self._read_or_create(job.run_id, job.input())
-        events, position = await self._log.read(job.run_id)
-        return _Known(events, position, fold(events)) if events else None
-
-    async def _read_or_create(self, run_id: str, given: RunInput) -> _Known:
-        while True:
-            events, position = await self._log.read(run_id)
-            if events:
-                return _Known(events, position, fold(events))
-            made = self._creation(run_id, given, _EXTERNAL)
-            try:
-                position = await self._log.append(run_id, [made], after=0)
-            except LogConflictError:  # somebody was quicker
-                continue
-            return _Known([made], position, fold([made]))
-
-    def _creation(self, run_id: str, given: RunInput, actor: Actor) -> Event:
-        command = CreateExecution(execution_id=run_id, actor=actor, graph_id=given.flow_name, input=given.to_json())
-        now, new_id = self._services.clock.now(), self._services.new_id
-        [made] = handle(initial_state(run_id), command, now=now, new_id=new_id, graph_ids={given.flow_name})
-        return made
-
-    async def _needless_wake_up(self, job: Job, known: _Known, delivery: Delivery) -> Disposition | None:
+    async def _needless_wake_up(self, job: Job, known: Known, delivery: Delivery) -> Disposition | None:
         """A run that is not put aside is gone on with by whoever drives it, unless they have just let go of it.
 
         That a node is at work proves nothing: whoever began it may have had this very job in hand, and died.
@@ -187,16 +218,10 @@ class JobHandler:
         moved_on = job.log_position is not None and known.position > job.log_position
         if moved_on and not _is_something_due(known.state) and delivery.times_delivered == 1:
             return Ack()  # nobody can write behind what woke the run and not know it
-        return _when_let_go(delivery) if await self._is_in_hands(known.state.execution_id) else None
+        return _when_let_go(delivery) if await self._known.is_in_hands(known.state.execution_id) else None
 
-    async def _is_in_hands(self, run_id: str) -> bool:
-        stored = await self._snapshots.read(run_id)
-        said = msgspec.json.decode(stored.body) if stored is not None else {}
-        age = self._services.clock.now().timestamp() - float(said.get("heartbeat_at") or 0.0)
-        return said.get("driven_by") is not None and age < 3 * self._options.run_heartbeat_interval_sec
-
-    async def _resolve(self, job: Job, known: _Known) -> Resolved:
-        workflow_yaml = RunInput.of(known.state).workflow_yaml
+    async def _resolve(self, job: Job, known: Known) -> Resolved:
+        workflow_yaml = RunInput.of_creation(known.events[0]).workflow_yaml
         if workflow_yaml is not None:
             model, functions = await self._flows.from_yaml(workflow_yaml, job.flow_name)
         else:
@@ -208,10 +233,10 @@ class JobHandler:
 
     # --- Driving -----------------------------------------------------------------------------------------------------
 
-    async def _drive(self, job: Job, known: _Known, flow: Resolved, delivery: Delivery) -> Handled:
+    async def _drive(self, job: Job, known: Known, flow: Resolved, delivery: Delivery) -> Handled:
         if job.run_id in self.running:  # it came back while its flow was looked up
             return Handled(self._while_at_it(self.running[job.run_id], delivery), delivery)
-        driven = self._take_in_hand(job.run_id, known, flow, delivery)
+        driven = self._take_in_hand(job, known, flow, delivery)
         self._presence.run_started(job.run_id)
         try:
             rest = await driven.drive(self._options.worker_id)
@@ -231,20 +256,27 @@ class JobHandler:
         """We must stop, the run need not: somebody else goes on with it at once."""
         _log.info("the run is handed back", extra={"action": "run_handed_back"})
         await driven.hand_back()
+        if isinstance(driven.delivery, LoneDelivery):
+            driven.delivery.forgive()
         await self._return(driven.delivery)
 
     async def _return(self, delivery: Delivery) -> None:
         try:
             await delivery.nak(0.0)
-        except UnavailableError as error:
+        except (UnavailableError, TooLargeError) as error:
             log_error(_log, "ERR-PYOCO-0003", action="hand_back_failed", exc=error, level=logging.WARNING)
 
-    def _take_in_hand(self, run_id: str, known: _Known, flow: Resolved, delivery: Delivery) -> DrivenRun:
-        model, functions = flow
-        run = Run(run_id, model, functions, self._services, late_sec=LATE_SEC)
+    def _take_in_hand(self, job: Job, known: Known, flow: Resolved, delivery: Delivery) -> DrivenRun:
+        run_id, (model, functions) = job.run_id, flow
+        is_new = len(known.events) == 1 and delivery.times_delivered == 1
+        run = Run(run_id, model, functions, self._services, late_sec=LATE_SEC, is_ours_alone=is_new)
         projection = RunProjection(run_id)
         writer = SnapshotWriter(
-            projection, self._snapshots, self._services.clock, max_bytes=self._options.max_snapshot_bytes
+            projection,
+            self._snapshots,
+            self._services.clock,
+            max_bytes=self._options.max_snapshot_bytes,
+            revision=job.snapshot_revision if is_new else None,
         )
         driven = DrivenRun(run, projection, writer, delivery)
         run.begin_at(known.events, known.position)
@@ -262,7 +294,7 @@ class JobHandler:
         if run_status(state) is not RunStatus.FAILED:
             return Ack()
         error = driven.projection.error
-        log_error(_log, "ERR-PYOCO-0007", action="run_failed", reason=error)
+        log_error(_log, "ERR-PYOCO-0007", action="run_failed", reason=error, **_raised(state))
         if not self._options.publish_execution_error:
             return Ack()
         return Ack(self._letter(job, DeadReason.EXECUTION_ERROR, error))
@@ -277,62 +309,54 @@ class JobHandler:
         letter = Letter(reason=DeadReason.INVALID_JOB, error=str(error), run_id=error.run_id, flow_name=name)
         if error.run_id is not None:
             try:
-                known = await self._read_or_create(error.run_id, RunInput(flow_name=name or "unknown"))
-                await self._fail(known, "INVALID_JOB", "invalid job", str(error))
+                known = await self._known.read_or_create(error.run_id, RunInput(flow_name=name or "unknown"))
+                await self._endings.fail(known, "INVALID_JOB", "invalid job", str(error))
             except UnavailableError as unavailable:
                 log_error(_log, "ERR-PYOCO-0003", action="job_interrupted", exc=unavailable)
                 return Nak(NAK_DELAY_SEC)
         return Term(letter)
 
-    async def _failed(self, job: Job, known: _Known, reason: DeadReason, code: str, error: str) -> Disposition:
-        status = await self._fail(known, code, reason.value, error)
+    async def _failed(self, job: Job, known: Known, reason: DeadReason, code: str, error: str) -> Disposition:
+        status = await self._endings.fail(known, code, reason.value, error)
         return Ack(self._letter(job, reason, error) if status is RunStatus.FAILED else None)
 
-    async def _give_up(self, job: Job, known: _Known, delivery: Delivery) -> Disposition:
-        """The last time the job is delivered: the run ends here rather than hang for ever."""
-        at_work = sorted(node.node_id for node in known.state.live_nodes() if node.is_at_work)
-        during = f" during {', '.join(at_work[:5])}" if at_work else ""
-        error = f"delivered {delivery.times_delivered} times without an end: the worker died or was cut off{during}"
+    async def _give_up(self, job: Job, known: Known, delivery: Delivery) -> Disposition:
+        """It has had its tries: the run ends here rather than take down workers for ever."""
+        error = used_up(known.state, delivery.times_delivered)
         log_error(_log, "ERR-PYOCO-0007", action="deliveries_used_up", reason=error)
-        return await self._failed(job, known, DeadReason.EXECUTION_ERROR, "DELIVERIES_USED_UP", error)
+        return await self._failed(job, known, DeadReason.EXECUTION_ERROR, DELIVERIES_USED_UP, error)
 
-    async def _fail(self, known: _Known, code: str, reason: str, message: str) -> RunStatus:
-        """End the run as failed, unless a cancel was first, and write its snapshot."""
-        services, run_id = self._services, known.state.execution_id
-        execution = Execution(
-            run_id, graph_from_log(known.events), log=self._log, clock=services.clock, new_id=services.new_id
-        )
-        projection = RunProjection(run_id)
-        execution.subscribe(projection.listen)
-        execution.begin_at(known.events, known.position)
+    def _perhaps_unwritten(self, job: Job, known: Known, delivery: Delivery) -> Letter | None:
+        """Whoever saw the run fail may have died before the dead letter was written: rather two than none.
 
-        def failing(state: ExecutionState) -> Commit:
-            error = {"code": code, "message": message}
-            now, new_id = services.clock.now(), services.new_id
-            events = fail(state, reason=reason, error=error, actor=self._actor, now=now, new_id=new_id)
-            return Commit(events, fold(events, state) if events else state)
-
-        await execution.decide(failing)
-        await self._write_snapshot(projection, execution.position)
-        return run_status(execution.state)
-
-    async def _bring_snapshot_up_to_date(self, known: _Known) -> None:
-        """Whoever ended the run may have died before they could write its snapshot."""
-        stored = await self._snapshots.read(known.state.execution_id)
-        if stored is None or stored.position < known.position:
-            projection = RunProjection(known.state.execution_id)
-            projection.listen(known.events, known.state)
-            await self._write_snapshot(projection, known.position)
-
-    async def _write_snapshot(self, projection: RunProjection, position: int) -> None:
-        clock, max_bytes = self._services.clock, self._options.max_snapshot_bytes
-        writer = SnapshotWriter(projection, self._snapshots, clock, max_bytes=max_bytes)
-        writer.position = position
-        await writer.write()
+        A wake-up comes back for other reasons, too.
+        """
+        if delivery.times_delivered == 1 or job.wake or run_status(known.state) is not RunStatus.FAILED:
+            return None
+        failure = known.state.failure or {}
+        if failure.get("reason") == DeadReason.FLOW_NOT_FOUND:
+            return self._letter(job, DeadReason.FLOW_NOT_FOUND, (failure.get("error") or {}).get("message"))
+        if not self._options.publish_execution_error:
+            return None
+        projection = RunProjection(job.run_id)
+        projection.listen(known.events, known.state)
+        return self._letter(job, DeadReason.EXECUTION_ERROR, projection.error)
 
     @staticmethod
     def _letter(job: Job, reason: DeadReason, error: str | None) -> Letter:
         return Letter(reason=reason, error=error, run_id=job.run_id, flow_name=job.flow_name, tags=job.tags)
+
+
+def _raised(state: ExecutionState) -> dict[str, Any]:
+    """The exception a run failed with, under the names the log has for one; all that is left of it is text."""
+    error = (state.failure or {}).get("error") or {}
+    detail = error.get("detail")
+    told = {
+        "exception_class": error.get("code"),
+        "exception_message": error.get("message"),
+        "traceback": detail.get("traceback") if isinstance(detail, dict) else None,
+    }
+    return {name: text for name, text in told.items() if isinstance(text, str)}
 
 
 def _when_let_go(delivery: Delivery) -> Disposition:

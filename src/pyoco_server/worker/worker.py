@@ -1,19 +1,21 @@
 """The worker's loops: slots that pull and handle jobs, signs of life, and the way to a good end.
 
 Each slot pulls one job, sees it through, and pulls the next. There are never more pulls out than slots are free, so a
-job that is delivered is begun at once. With more tags than free slots the slots take turns at the tags.
+job that is delivered is begun at once. With more tags than free slots the slots take turns at the tags. While a job
+that may take the process with it is to be alone here, nobody pulls.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pyoco_server.app.ports import Clock, DeadLetters, Delivery, UnavailableError, WorkQueue
 from pyoco_server.logs import log_context, log_error
 from pyoco_server.worker.dispositions import Settler
 from pyoco_server.worker.job_handler import JobHandler
+from pyoco_server.worker.lone_jobs import told_apart
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.presence import Presence
 from pyoco_server.worker.turns import Turns
@@ -24,6 +26,8 @@ _AWAY_SEC: Final = 0.5
 """Between two looks whether the queue is back."""
 
 _WATCH_SEC: Final = 5.0
+
+T = TypeVar("T")
 
 BeforePull = Callable[[], Awaitable[None]]
 
@@ -47,9 +51,10 @@ class Worker:
         self._clock = clock
         self._options = options
         self._before_pull = before_pull
-        self._settler = Settler(dead_letters, options.worker_id)
+        self._settler = Settler(dead_letters, queue, options.worker_id)
         self._turns = Turns(options.tags)
         self._idle = 0
+        self._cut_short: set[asyncio.Timeout] = set()
         self._stopping = asyncio.Event()
         self._stopped_now = asyncio.Event()
         self._presence = presence
@@ -59,7 +64,11 @@ class Worker:
         """Take no more jobs, and finish those in hand; a second call hands them back at once."""
         if self._stopping.is_set():
             self._stopped_now.set()
+            return
         self._stopping.set()
+        for limit in self._cut_short:
+            limit.reschedule(0.0)
+        self._handler.quarantine.close()
 
     async def run(self) -> None:
         """Work until told to stop."""
@@ -106,19 +115,24 @@ class Worker:
 
     async def _slot(self) -> None:
         while not self._stopping.is_set():
-            self._idle += 1
+            async with self._handler.quarantine.company():
+                delivery = None if self._stopping.is_set() else await self._next()
+                if delivery is not None:
+                    await self._handle(delivery)
+
+    async def _next(self) -> Delivery | None:
+        """The next job of the tag whose turn it is, if there is one in time."""
+        self._idle += 1
+        try:
+            tag = self._turns.take()
             try:
-                tag = self._turns.take()
-                try:
-                    scarce = self._idle < len(self._options.tags)
-                    timeout = min(0.2, self._options.poll_timeout_sec) if scarce else self._options.poll_timeout_sec
-                    delivery = await self._pull(tag, timeout)
-                finally:
-                    self._turns.give_back(tag)
+                scarce = self._idle < len(self._options.tags)
+                timeout = min(0.2, self._options.poll_timeout_sec) if scarce else self._options.poll_timeout_sec
+                return await self._pull(tag, timeout)
             finally:
-                self._idle -= 1
-            if delivery is not None:
-                await self._handle(delivery)
+                self._turns.give_back(tag)
+        finally:
+            self._idle -= 1
 
     async def _one_job(self) -> bool:
         for tag in self._options.tags:
@@ -129,49 +143,40 @@ class Worker:
         return False
 
     async def _pull(self, tag: str, timeout_sec: float) -> Delivery | None:
-        if not await self._prepared_to_pull():
-            return None
-        pulling = asyncio.ensure_future(self._queue.pull(tag, timeout_sec=timeout_sec))
-        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait({pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not pulling.done():
-                return None
-            return pulling.result()
+            return await self._unless_stopped(lambda: self._prepare_and_pull(tag, timeout_sec))
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="pull_failed", exc=error, level=logging.WARNING, tag=tag)
             await asyncio.sleep(_AWAY_SEC)
             return None
-        finally:
-            stopping.cancel()
-            pulling.cancel()
 
-    async def _prepared_to_pull(self) -> bool:
-        """Let the hook do its work; False if the worker is told to stop meanwhile, which cuts it short."""
-        if self._before_pull is None:
-            return True
-        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
-        stopping = _named("stopping before a pull", self._stopping.wait())
+    async def _prepare_and_pull(self, tag: str, timeout_sec: float) -> Delivery | None:
+        if self._before_pull is not None:
+            await self._before_pull()
+        return await self._queue.pull(tag, timeout_sec=timeout_sec)
 
-        def cut_short(_: object) -> None:
-            limit.reschedule(loop.time())
+    async def _unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """What comes of the work; None if the worker is told to stop meanwhile, which cuts it short.
 
+        It is done in the slot's own task: that is one less for every job, and the hook may ask whose turn it is.
+        """
+        if self._stopping.is_set():
+            return None
+        limit = asyncio.timeout(None)
         try:
-            async with limit:  # in the slot's own task: the hook may want to know whose turn it is
-                stopping.add_done_callback(cut_short)
-                await self._before_pull()
+            async with limit:
+                self._cut_short.add(limit)
+                return await work()
         except TimeoutError:
             if not limit.expired():
                 raise
-            return False
+            return None
         finally:
-            stopping.remove_done_callback(cut_short)
-            stopping.cancel()
-        return True
+            self._cut_short.discard(limit)
 
     async def _handle(self, delivery: Delivery) -> None:
         with log_context(worker_id=self._options.worker_id, tag=delivery.tag):
-            handled = await self._handler.handle(delivery)
+            handled = await self._handler.handle(told_apart(delivery, self._queue))
             await self._settler.settle(handled.delivery, handled.disposition, self._clock.now().timestamp())
         self.handled += 1
 
@@ -185,7 +190,8 @@ class Worker:
     async def _say_in_progress(self) -> None:
         while True:
             await asyncio.sleep(self._options.ack_progress_interval_sec)
-            await asyncio.gather(*(driven.still_at_it() for driven in [*self._handler.running.values()]))
+            at_it = [driven.still_at_it() for driven in self._handler.running.values()]
+            await asyncio.gather(self._handler.quarantine.still_waiting(), *at_it)
 
     async def _watch(self) -> None:
         """Notice pulls that stay silent although jobs wait, whatever the reason, and let them ask anew."""
@@ -245,7 +251,7 @@ async def _until_one_dies(tasks: Sequence[asyncio.Task[Any]], stopping: asyncio.
     side = asyncio.gather(*tasks)
     try:
         await asyncio.wait({side, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if side.done():
+        if side.done() and not stopping.done():  # slots that were made to stop have not died
             side.result()
     finally:
         side.cancel()
