@@ -1,78 +1,16 @@
 """What must happen although whoever should have done it is gone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import wait
-from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
-from pyoco_server.adapters.readmodel import SqliteRunIndex
-from pyoco_server.app.index_keeper import IndexKeeper
-from pyoco_server.app.lagging import Lagging
-from pyoco_server.app.ports import SnapshotChange, position_of
-from pyoco_server.app.sweeping import Sweeper, SweepOptions
+from tests.sweeping.swept import OPTIONS, Swept, sweeping
 from tests.worker.faulty import Fault
 from tests.worker.test_redelivery import die
-from tests.worker.world import USER, Held, World, attempt
-
-OPTIONS = SweepOptions(cancel_grace_sec=5.0, cancel_margin_sec=1.0, orphan_sec=30.0, silent_sec=60.0)
-Body = Callable[["Swept"], Awaitable[None]]
-
-
-class Swept:
-    """A world, and someone who sweeps it."""
-
-    def __init__(self, world: World, index: SqliteRunIndex) -> None:
-        self.world = world
-        self.index = index
-        self.lagging = Lagging()
-        self.keeper = IndexKeeper(MemorySnapshotFeed(world.snapshots.inner), index, self._changed)
-        self.sweeper = Sweeper(
-            desk=world.desk,
-            index=index,
-            snapshots=world.snapshots,
-            queue=world.queue,
-            lagging=self.lagging,
-            clock=world.clock,
-            options=OPTIONS,
-        )
-
-    def _changed(self, change: SnapshotChange) -> None:
-        if change.body is not None:
-            self.lagging.written(change.run_id, position_of(change.body))
-
-    async def sweep(self) -> None:
-        """Every sweep once, with an index that is up to date."""
-        await self.keeper.catch_up()
-        for sweep in (
-            self.sweeper.expire_waits,
-            self.sweeper.end_cancels,
-            self.sweeper.mend_snapshots,
-            self.sweeper.close_orphans,
-            self.sweeper.rescue,
-        ):
-            await sweep()
-        await self.keeper.catch_up()
-
-    async def status(self, run_id: str) -> str:
-        return str((await self.world.stored(run_id)).get("status"))
-
-
-def sweeping(body: Body) -> None:
-    async def inside(world: World) -> None:
-        async with SqliteRunIndex() as index:
-            swept = Swept(world, index)
-            now = world.clock.now
-            leave = await world.log.subscribe_all(
-                lambda run_id, position: swept.lagging.appended(run_id, position, now().timestamp())
-            )
-            await body(swept)
-            leave()
-
-    attempt(inside)
+from tests.worker.world import USER, Held
 
 
 def test_a_wait_past_its_deadline_fails_with_nobody_driving_the_run() -> None:
@@ -144,25 +82,6 @@ def test_a_snapshot_behind_its_log_is_written_anew() -> None:
     sweeping(body)
 
 
-def test_a_run_that_was_begun_and_never_accepted_is_closed() -> None:
-    async def body(swept: Swept) -> None:
-        run_id = await swept.world.submit("any")
-        await swept.world.snapshots.inner.delete(run_id)  # its submitter died before it wrote one
-        await swept.keeper.catch_up()
-        swept.lagging.appended(run_id, (await swept.world.desk.open(run_id)).execution.position, _now(swept))
-        await swept.world.pass_time(4)
-        await swept.sweep()
-        assert not (await swept.world.state(run_id)).is_terminal
-        await swept.world.pass_time(31)
-        await swept.sweep()
-        state = await swept.world.state(run_id)
-        assert state.is_terminal
-        assert state.cancel_reason == "the submission was not accepted"
-        assert await swept.world.stored(run_id) == {}
-
-    sweeping(body)
-
-
 def test_a_run_without_a_sign_of_life_gets_another_job() -> None:
     async def body(swept: Swept) -> None:
         held = Held("held")
@@ -222,7 +141,3 @@ def test_a_sweep_that_crashes_does_not_stop_the_others(caplog: pytest.LogCapture
         assert any(getattr(record, "action", "") == "sweep_crashed" for record in caplog.records)
 
     sweeping(body)
-
-
-def _now(swept: Swept) -> float:
-    return swept.world.clock.now().timestamp()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pyoco_server.app.auth_tenancy import TenantSnapshots
+from pyoco_server.app.auth_veils import Veil
 from pyoco_server.app.ports import DeadLetter, DeadLetters, GraphRegistry, WorkerRecord, WorkerRegistry
 from pyoco_server.errors import InvalidInputError
 
@@ -37,19 +38,23 @@ class TenantGraphs:
 
 
 class TenantDeadLetters:
-    """Dead letters of the tenant's runs. One that names no run is nobody's, and not shown to tenants."""
+    """Dead letters of the tenant's runs. One that names no run is nobody's, and not shown to tenants.
 
-    def __init__(self, letters: DeadLetters, snapshots: TenantSnapshots) -> None:
+    Their numbers are veiled: as they are stored, they count everybody's.
+    """
+
+    def __init__(self, letters: DeadLetters, snapshots: TenantSnapshots, veil: Veil) -> None:
         self._letters = letters
         self._snapshots = snapshots
+        self._veil = veil
 
     async def publish(self, tag: str, entry: dict[str, Any]) -> None:
         """Keep an entry."""
         await self._letters.publish(tag, entry)
 
     async def count(self) -> int:
-        """How many are kept, of everybody's: how full the shelf is concerns all who operate it."""
-        return await self._letters.count()
+        """How many of the tenant's are kept, among the newest there are."""
+        return len(await self.newest(LETTERS_LOOKED_AT))
 
     async def newest(self, limit: int) -> Sequence[DeadLetter]:
         """The newest of the tenant's, newest first, among the newest there are."""
@@ -58,15 +63,19 @@ class TenantDeadLetters:
         for start in range(0, len(letters), _AT_ONCE):
             some = letters[start : start + _AT_ONCE]
             ours = await asyncio.gather(*map(self._is_ours, some))
-            found += [letter for letter, is_ours in zip(some, ours, strict=True) if is_ours]
+            found += [self._shown(letter) for letter, is_ours in zip(some, ours, strict=True) if is_ours]
             if len(found) >= limit:
                 break
         return found[:limit]
 
     async def get(self, sequence: int) -> DeadLetter | None:
-        """The one with this number, if it is about a run of the tenant's."""
-        found = await self._letters.get(sequence)
-        return found if found is not None and await self._is_ours(found) else None
+        """The one the tenant knows by this number, if it is about a run of the tenant's."""
+        stored = self._veil.uncover(sequence)
+        found = await self._letters.get(stored) if stored else None
+        return self._shown(found) if found is not None and await self._is_ours(found) else None
+
+    def _shown(self, letter: DeadLetter) -> DeadLetter:
+        return letter._replace(sequence=self._veil.hide(letter.sequence))
 
     async def _is_ours(self, letter: DeadLetter) -> bool:
         return await _is_run_of(self._snapshots, letter.entry.get("run_id"))

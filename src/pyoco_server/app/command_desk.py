@@ -13,9 +13,11 @@ import msgspec
 
 from pyoco_server.app.idempotency import IdempotencyKeyError
 from pyoco_server.app.ports import GraphRegistry, UnavailableError
-from pyoco_server.app.projection import RunProjection
-from pyoco_server.app.run_desk import OpenRun, RunDesk, cancel_mode
-from pyoco_server.app.run_queries import visible_run
+from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError, cancel_mode
+from pyoco_server.app.run_input import PLATFORM, RunInput
+from pyoco_server.app.run_queries import may_see, visible_run
+from pyoco_server.app.snapshot_reading import tenant_of
+from pyoco_server.app.statuses import TERMINAL_RUN
 from pyoco_server.core import (
     Actor,
     ActorKind,
@@ -27,7 +29,6 @@ from pyoco_server.core import (
     ExecutionState,
     decode_command,
     encode_command,
-    fold,
     graph_from_dict,
 )
 from pyoco_server.core.commands import CancelExecution, CreateExecution, ResumeNode
@@ -40,12 +41,11 @@ KEY: Final = "idempotencyKey"
 """Under this name an event keeps the key of the request that caused it."""
 DIGEST: Final = "requestSha256"
 """Under this one, what the request was: the key of another one is refused."""
-OURS: Final = "run"
-"""This part of an execution's input tells the platform how to show it."""
 OUTSIDE: Final = "external"
 """The tag of executions that are driven from outside: no worker is to take them up."""
 
 _NOBODY: Final = Actor(ActorKind.EXTERNAL)
+_FOREIGN: Final = Actor(ActorKind.EXTERNAL, "snapshot")
 _NAMESPACE: Final = uuid.UUID("1d7a5a8e-5d0b-4f61-8f07-40a5d1e2c3b4")
 
 
@@ -78,11 +78,7 @@ class Answer(NamedTuple):
         """How the run stood when the command was taken, whatever has followed from it since."""
         if not self.events:
             return self.snapshot()
-        own = self.events[0].event_id
-        known = self.run.events[: [event.event_id for event in self.run.events].index(own) + 1]
-        asked = RunProjection(self.execution_id)
-        asked.listen(known, fold(known))
-        return asked.snapshot(position=self.run.execution.position)
+        return self.run.snapshot_at(self.events[0].event_id)
 
 
 class CommandDesk:
@@ -105,7 +101,7 @@ class CommandDesk:
         if encoded is None:
             raise InvalidInputError(f"graphId: no graph is registered as '{command.graph_id}'; PUT it to /graphs first")
         execution = self._desk.execution(command.execution_id, graph_from_dict(encoded))
-        created = _owned(_stamped(command, asked.key), asked, execution.clock.now().timestamp())
+        created = _stamped(_owned(command, asked, execution.clock.now().timestamp()), asked.key, of=command)
         try:
             events = await execution.do(created)
         except CommandRejected:  # it exists already
@@ -123,7 +119,7 @@ class CommandDesk:
         """Give a command to an execution; RunNotFoundError, or CommandRejected if a guard refuses."""
         run = await visible_run(self._desk, execution_id, tenant_id=asked.tenant_id)
         command = decode_command({**asked.fields, "executionId": execution_id})
-        stamped = _stamped(command, asked.key)
+        stamped = _stamped(command, asked.key, of=command)
 
         def decision(state: ExecutionState) -> Commit:
             if asked.key is not None and _was_given(run.events, asked.key, command):
@@ -138,6 +134,22 @@ class CommandDesk:
             await self._desk.write(run)
         return Answer(execution_id, events, run)
 
+    async def cancel(self, run_id: str, asked: Asked) -> JsonObject:
+        """Cancel a run; the answer is its snapshot as of the request, or as it ended if it has.
+
+        A run may be there as a snapshot only, which somebody else has written: if it has not ended, it becomes ours.
+        """
+        try:
+            return (await self.give(run_id, asked)).snapshot_as_asked()
+        except RunNotFoundError:
+            shown = await self._desk.shown(run_id)
+            if shown is None or not may_see(asked.tenant_id, tenant_of(shown)):
+                raise
+        if str(shown.get("status")) in TERMINAL_RUN:
+            return shown
+        await self._desk.adopt(run_id, RunInput.of_snapshot(shown), _FOREIGN)
+        return (await self.give(run_id, asked)).snapshot_as_asked()
+
     async def _wake(self, run: OpenRun) -> None:
         """A run of ours goes on by a worker's hands; the log has the resume, so a job that is lost is made up for."""
         if run.execution.state.is_terminal or run.projection.input.tag == OUTSIDE:
@@ -149,24 +161,23 @@ class CommandDesk:
             _log.warning("the log has it, but no worker was told", extra=extra)
 
 
-def _stamped(command: Command, key: str | None) -> Command:
-    """The command with its key; its event will keep it."""
+def _stamped(command: Command, key: str | None, *, of: Command) -> Command:
+    """The command with its key, and what it was when it came in; its event will keep both."""
     if key is None:
         return command
-    marked: Command = msgspec.structs.replace(command, extra={**command.extra, KEY: key, DIGEST: _digest(command)})
+    marked: Command = msgspec.structs.replace(command, extra={**command.extra, KEY: key, DIGEST: _digest(of)})
     return marked
 
 
-def _owned(command: Command, asked: Asked, now: float) -> Command:
-    """The creation with what the platform needs to show it among its runs."""
-    if not isinstance(command, CreateExecution):
-        return command
-    if OURS in (command.input or {}):
-        raise InvalidInputError(f"input.{OURS}: this name is used by the platform; choose another")
+def _owned(command: CreateExecution, asked: Asked, now: float) -> Command:
+    """The creation with what the platform needs to show it among its runs, beside the input, which is left alone."""
+    if PLATFORM in command.extra:
+        raise InvalidInputError(f"{PLATFORM}: this name is used by the platform; choose another")
     about = {"flow_name": command.graph_id, "tag": OUTSIDE, "tags": [OUTSIDE], "submitted_at": now}
     owner = {"tenant_id": asked.tenant_id, "api_key_id": asked.api_key_id}
     about |= {name: value for name, value in owner.items() if value is not None}
-    return msgspec.structs.replace(command, input={**(command.input or {}), OURS: about})
+    marked: Command = msgspec.structs.replace(command, extra={**command.extra, PLATFORM: about})
+    return marked
 
 
 def _was_given(events: list[Event], key: str, command: Command) -> bool:

@@ -39,6 +39,9 @@ class Deadlines:
         self._timers.clear()
 
     def _begin(self, node_id: str, said: JsonObject) -> None:
+        earlier = self._timers.pop(node_id, None)
+        if earlier is not None:  # it was put to wait anew: the later deadline counts
+            earlier.cancel()
         self._timers[node_id] = asyncio.create_task(self._wait_for(node_id, said), name=f"deadline of {node_id}")
 
     async def _wait_for(self, node_id: str, said: JsonObject) -> None:

@@ -41,7 +41,7 @@ class Once:
     async def submit(
         self, submission: Submission, actor: Actor, *, key: str | None, correlation_id: str | None = None
     ) -> JsonObject:
-        """Submit a run unless the key has one already; either way the run's snapshot.
+        """Submit a run unless the key has one already; either way the run's first snapshot, so that answers are alike.
 
         IdempotencyKeyError if the key stands for another request; without a key, every submission is a run of its own.
         """
@@ -50,20 +50,25 @@ class Once:
         for generation in range(_TRIES):
             run_id = str(uuid.uuid5(_NAMESPACE, f"{submission.tenant_id or ''}\n{generation}\n{key}"))
             try:
-                return await self._submitter.submit(submission, actor, run_id=run_id, correlation_id=correlation_id)
+                return await self._submitter.submit(
+                    submission, actor, run_id=run_id, is_shared=True, correlation_id=correlation_id
+                )
             except LogConflictError:
                 found = await self._accepted(run_id)
             if found is None:
                 continue
             if not _is_same(found, submission):
                 raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was used for another request; use a new one")
-            return found.snapshot()
+            if len(found.events) == 1:  # whoever submitted it may have got no further than its snapshot
+                await self._submitter.queue_again(found.events[0], found.projection.input, found.execution.position)
+            return found.snapshot_after(1)
         raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was tried {_TRIES} times in vain; use a new one")
 
     async def _accepted(self, run_id: str) -> OpenRun | None:
         """The run with this id; None if it was not accepted.
 
-        Whoever submitted it may be about to find out that it is not: what is only a log is not answered for.
+        Whoever submitted it may be about to find out that it is not: what is only a log is not answered for. Once there
+        is a snapshot, or somebody has gone on with the run, it is never taken back.
         """
         for _ in range(_LOOKS):
             run = await self._desk.open(run_id)

@@ -70,7 +70,9 @@ class IndexKeeper:
             except UnavailableError as error:
                 self._is_behind, self._checked_at = True, -math.inf  # whatever comes back may be something else
                 if not told:
-                    log_error(_log, "ERR-PYOCO-0003", action="run_index_behind", exc=error, level=logging.WARNING)
+                    log_error(
+                        _log, "ERR-PYOCO-0003", action="run_index_behind", level=logging.WARNING, reason=str(error)
+                    )
                 told = True
                 await asyncio.sleep(_PAUSE_SEC)
                 continue

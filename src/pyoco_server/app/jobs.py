@@ -42,6 +42,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the log of the run ended when the job was queued; without it the job is somebody else's."""
     created: JsonObject | None = None
     """EXECUTION_CREATED without what the job has anyway, so that a new run need not be read."""
+    snapshot_revision: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Where a new run's first snapshot is: whoever goes on from there need not look for it."""
     wake: bool = False
     """The run was put aside and has something to do again."""
     rescue: bool = False
@@ -83,7 +85,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return InvalidJobError(problem, {"run_id": self.run_id, "flow_name": self.flow_name})
 
 
-def new_job(run_id: str, given: RunInput, *, created: Event, position: int) -> Job:
+def new_job(run_id: str, given: RunInput, *, created: Event, position: int, revision: int | None = None) -> Job:
     """The job of a run that has just been created."""
     envelope = event_to_dict(created)
     del envelope["payload"]
@@ -96,6 +98,7 @@ def new_job(run_id: str, given: RunInput, *, created: Event, position: int) -> J
         submitted_at=given.submitted_at,
         log_position=position,
         created=envelope,
+        snapshot_revision=revision,
         workflow_yaml=given.workflow_yaml,
         workflow_yaml_sha256=given.workflow_yaml_sha256,
         tenant_id=given.tenant_id,

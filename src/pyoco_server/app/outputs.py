@@ -13,6 +13,7 @@ import msgspec
 
 from pyoco_server.app.ports import OutputStore
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.errors import InvalidInputError
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +22,13 @@ TEXT_ONLY: Final = "repr"
 STORED: Final = "stored"
 LONGEST_TEXT: Final = 2_000
 INLINE_MAX_BYTES: Final = 65_536
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """What the log says of an output that is kept beside it."""
+
+    name: str
+    sha256: str
 
 
 class Outputs:
@@ -52,14 +60,25 @@ class Outputs:
             return False, None
         if VALUE in output:
             return True, fresh(output[VALUE])
-        if STORED not in output:
+        said = _stored(output)
+        if said is None:
             return False, None
-        said = output[STORED]
-        found = await self._store.get(said["name"])
-        if found is None or hashlib.sha256(found).hexdigest() != said["sha256"]:
-            _log.warning("stored output '%s' is missing or damaged", said["name"], extra={"action": "output_lost"})
+        try:
+            found = await self._store.get(said.name)
+        except InvalidInputError:  # a name nothing can be kept under
+            found = None
+        if found is None or hashlib.sha256(found).hexdigest() != said.sha256:
+            _log.warning("stored output '%s' is missing or damaged", said.name, extra={"action": "output_lost"})
             return False, None
         return True, msgspec.json.decode(found)
+
+
+def _stored(output: JsonObject) -> _Stored | None:
+    """Where an output is kept, if the log says so; a node may have been ended from outside, with any output."""
+    try:
+        return msgspec.convert(output.get(STORED), _Stored)
+    except msgspec.ValidationError:
+        return None
 
 
 def to_output(value: Any) -> JsonObject:  # noqa: ANN401 whatever a task returned

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.app.outputs import VALUE
-from pyoco_server.app.run_input import RunInput
+from pyoco_server.app.outputs import STORED, VALUE
+from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.statuses import run_status, task_status
 from pyoco_server.core import Actor, Event, ExecutionState, NodeState, NodeStatus, initial_state
 from pyoco_server.core.payloads import (
     ExecutionCancelRequested,
+    ExecutionCreated,
+    ExecutionFailed,
     NodeCanceled,
     NodeCreated,
     NodeFailed,
@@ -26,8 +28,8 @@ from pyoco_server.core.payloads import (
 )
 from pyoco_server.core.wire import JsonObject
 
-SHOWN_OUTPUT_BYTES: Final = 2_048
-"""Outputs up to this size are shown in task records."""
+WORKER: Final = "workerId"
+"""In the detail of a run's error: the worker that gave it up."""
 
 _ENDED: Final = (NodeSucceeded, NodeFailed, NodeCanceled)
 
@@ -49,6 +51,8 @@ class _TaskRecord(msgspec.Struct):
     started_at: float | None = None
     ended_at: float | None = None
     shown: Any = msgspec.UNSET
+    is_kept_elsewhere: bool = False
+    """Is its output so large that the log only refers to it?"""
     wait: JsonObject | None = None
     """What NODE_WAITING said beside the key and the prompt: deadline and default."""
 
@@ -59,6 +63,7 @@ class RunProjection:
     def __init__(self, run_id: str) -> None:
         self.state = initial_state(run_id)
         self._input: RunInput | None = None
+        self._platform: object = None
         self._records: dict[str, _TaskRecord] = {}
         self._updated_at = 0.0
         self._worker_id: str | None = None
@@ -68,7 +73,7 @@ class RunProjection:
     def input(self) -> RunInput:
         """What the run was submitted with."""
         if self._input is None:
-            self._input = RunInput.of(self.state)
+            self._input = RunInput.of(self.state, self._platform)
         return self._input
 
     def listen(self, events: Sequence[Event], state: ExecutionState) -> None:
@@ -82,11 +87,15 @@ class RunProjection:
     def _take(self, event: Event) -> None:
         payload = event.payload
         if isinstance(payload, NodeCreated):
-            task = ((payload.meta or {}).get("node") or {}).get("task")
+            task = payload.described.get("task")
             if isinstance(task, str):
                 self._records[payload.node_id] = _TaskRecord(task)
+        elif isinstance(payload, ExecutionCreated):
+            self._platform = payload.extra.get(PLATFORM)
         elif isinstance(payload, ExecutionCancelRequested):
             self._cancel_requested_by = self._cancel_requested_by or _name(event.actor)
+        elif isinstance(payload, ExecutionFailed):
+            self._worker_id = _given_up_by(payload) or self._worker_id
         elif isinstance(payload, NodePayload):
             if isinstance(payload, NodeStarted):
                 self._worker_id = worker_name(payload.worker_id) or self._worker_id
@@ -111,7 +120,7 @@ class RunProjection:
             "worker_id": self._worker_id,
             "driven_by": driven_by,
             "task_records": {node_id: self._record(node_id) for node_id in self._records if node_id in state.nodes},
-            "task_records_truncated": False,
+            "task_records_truncated": any(record.is_kept_elsewhere for record in self._records.values()),
             "start_time": _seconds_of(state.started_at),
             "end_time": _seconds_of(state.completed_at or state.failed_at or state.canceled_at),
             "error": self.error,
@@ -201,14 +210,16 @@ def _note(record: _TaskRecord, event: Event, payload: NodePayload) -> None:
     elif isinstance(payload, _ENDED):
         record.ended_at = _seconds(event.occurred_at)
         if isinstance(payload, NodeSucceeded):
-            record.shown = _shown(payload.output)
+            output = payload.output or {}
+            record.shown = output.get(VALUE, msgspec.UNSET)
+            record.is_kept_elsewhere = VALUE not in output and STORED in output
 
 
-def _shown(output: JsonObject | None) -> Any:  # noqa: ANN401 any JSON, or nothing
-    if output is None or VALUE not in output:
-        return msgspec.UNSET
-    value = output[VALUE]
-    return value if len(msgspec.json.encode(value)) <= SHOWN_OUTPUT_BYTES else msgspec.UNSET
+def _given_up_by(failed: ExecutionFailed) -> str | None:
+    """The worker that could not even begin, if it was one; where a node failed, its start tells whose it was."""
+    detail = (failed.error or {}).get("detail") if failed.failed_node_id is None else None
+    told = detail.get(WORKER) if isinstance(detail, dict) else None
+    return told if isinstance(told, str) else None
 
 
 def _name(actor: Actor) -> str:

@@ -61,11 +61,9 @@ class ResultKeeper:
         for event in events:
             self._note(event)
             match event.payload:
-                case NodeCreated(node_id=node_id, meta=meta):
-                    described = (meta or {}).get("node", {})
-                    if "task" in described:
-                        self._task_of[node_id] = (described["task"], tuple(described.get("outputs", ())))
-                        self._scope.note(described["task"], TaskState.PENDING)
+                case NodeCreated(node_id=node_id, described={"task": str(task), **described}):
+                    self._task_of[node_id] = (task, _paths(described.get("outputs")))
+                    self._scope.note(task, TaskState.PENDING)
                 case NodeSucceeded(node_id=node_id, output=output) if node_id in self._task_of:
                     self._succeeded(node_id, output)
                 case NodeFailed(node_id=node_id):
@@ -114,6 +112,11 @@ class ResultKeeper:
             found, value = await outputs.read(output)
             if found:
                 self.keep(node_id, value)
+
+
+def _paths(outputs: object) -> tuple[str, ...]:
+    """Where a result is also kept; what somebody else wrote there is nothing to us."""
+    return tuple(path for path in outputs if isinstance(path, str)) if isinstance(outputs, list) else ()
 
 
 async def results_of(events: Sequence[Event], outputs: Outputs) -> dict[str, Any]:

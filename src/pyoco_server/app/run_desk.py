@@ -14,8 +14,19 @@ from typing_extensions import override
 
 from pyoco_server.app.execution import Decision, Execution
 from pyoco_server.app.jobs import Job, encode_job
-from pyoco_server.app.ports import Clock, EventLog, NewId, Snapshots, TooLargeError, UnavailableError, WorkQueue
+from pyoco_server.app.ports import (
+    Clock,
+    EventLog,
+    LogConflictError,
+    NewId,
+    Snapshots,
+    TooLargeError,
+    UnavailableError,
+    WorkQueue,
+)
 from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.run_input import RunInput
+from pyoco_server.app.snapshot_reading import json_object, readable
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.submitting import NOT_ACCEPTED
 from pyoco_server.core import (
@@ -28,8 +39,10 @@ from pyoco_server.core import (
     NodeStatus,
     fold,
     graph_from_log,
+    handle,
+    initial_state,
 )
-from pyoco_server.core.commands import ArchiveExecution, CancelExecution, FailNode, ResumeNode
+from pyoco_server.core.commands import ArchiveExecution, CancelExecution, CreateExecution, FailNode, ResumeNode
 from pyoco_server.core.graph import NodeType
 from pyoco_server.core.payloads import ExecutionCancelRequested
 from pyoco_server.core.wire import JsonObject, parse_object
@@ -59,6 +72,17 @@ class OpenRun(msgspec.Struct, frozen=True):
     def snapshot(self) -> JsonObject:
         """How it stands."""
         return self.projection.snapshot(position=self.execution.position)
+
+    def snapshot_after(self, count: int) -> JsonObject:
+        """How it stood after so many events."""
+        known = self.events[:count]
+        past = RunProjection(self.execution.execution_id)
+        past.listen(known, fold(known))
+        return past.snapshot(position=self.execution.position)
+
+    def snapshot_at(self, event_id: str) -> JsonObject:
+        """How it stood when this had happened, whatever has followed from it since."""
+        return self.snapshot_after([event.event_id for event in self.events].index(event_id) + 1)
 
 
 class RunDesk:
@@ -97,6 +121,21 @@ class RunDesk:
     def execution(self, run_id: str, graph: Graph) -> Execution:
         """An execution on a graph, of which nothing has been read."""
         return Execution(run_id, graph, log=self._log, clock=self._clock, new_id=self._new_id)
+
+    async def shown(self, run_id: str) -> JsonObject | None:
+        """The run's snapshot, whoever wrote it; None if there is none. SnapshotUnreadableError if it is not one."""
+        stored = await self._snapshots.read(run_id)
+        return None if stored is None else readable(stored)
+
+    async def adopt(self, run_id: str, given: RunInput, actor: Actor) -> None:
+        """Begin the log of a run that somebody else made; if it has begun meanwhile, that is as good."""
+        create = CreateExecution(execution_id=run_id, actor=actor, graph_id=given.flow_name, input=given.to_json())
+        now, graphs = self._clock.now(), {given.flow_name}
+        made = handle(initial_state(run_id), create, now=now, new_id=self._new_id, graph_ids=graphs)
+        try:
+            await self._log.append(run_id, made, after=0)
+        except LogConflictError:
+            _log.debug("somebody else created the run", extra={"action": "run_created_elsewhere", "run_id": run_id})
 
     async def cancel(self, run_id: str, actor: Actor, reason: str | None = None) -> JsonObject:
         """Cancel a run; the answer is its snapshot as of the request, or as it ended if it has.
@@ -197,7 +236,7 @@ class RunDesk:
             stored = await self._snapshots.read(run_id)
             if stored is not None and stored.position > position:  # its worker knows more, and was quicker
                 return
-            said = msgspec.json.decode(stored.body) if stored is not None else {}
+            said = (json_object(stored.body) if stored is not None else None) or {}
             snapshot = run.projection.snapshot(
                 position=position, heartbeat_at=said.get("heartbeat_at"), driven_by=said.get("driven_by")
             )
@@ -211,10 +250,7 @@ class RunDesk:
         request = next((event for event in written if isinstance(event.payload, ExecutionCancelRequested)), None)
         if request is None:
             return run.snapshot()
-        known = run.events[: [event.event_id for event in run.events].index(request.event_id) + 1]
-        asked = RunProjection(run.execution.execution_id)
-        asked.listen(known, fold(known))
-        return asked.snapshot(position=run.execution.position)
+        return run.snapshot_at(request.event_id)
 
 
 @contextlib.contextmanager

@@ -1,16 +1,19 @@
 """What is known of a run from its very first event: everything the platform needs to show it and to queue it."""
 
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from pyoco_server.core import ExecutionState
+from pyoco_server.core import Event, ExecutionState, fold
 from pyoco_server.core.wire import JsonObject
+
+PLATFORM: Final = "platform"
+"""Under this name EXECUTION_CREATED keeps what the platform adds, if the input is somebody else's."""
 
 
 class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The input of EXECUTION_CREATED: the flow's parameters, and who submitted what to where."""
+    """What EXECUTION_CREATED says: the flow's parameters, and who submitted what to where."""
 
     flow_name: str
     params: JsonObject = {}
@@ -25,16 +28,17 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workflow_yaml_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     def to_json(self) -> JsonObject:
-        """As EXECUTION_CREATED carries it: ``params`` for the flow, ``run`` for the platform."""
+        """As the input of a run of ours: ``params`` for the flow, ``run`` for the platform."""
         fields: JsonObject = msgspec.to_builtins(self)
         params = fields.pop("params", {})
         return {"params": params, "run": fields}
 
     @classmethod
-    def of(cls, state: ExecutionState) -> "RunInput":
+    def of(cls, state: ExecutionState, platform: object = None) -> "RunInput":
         """Read it back; an execution created without any of it is a run of the flow its graph is named after.
 
-        Whoever creates an execution may give it any input, so that what looks like ours need not be.
+        Whoever creates an execution may give it any input, so that what looks like ours need not be. What the platform
+        said beside it counts, where it said something.
         """
         given: dict[str, Any] = state.input or {}
         params = given.get("params")
@@ -43,8 +47,23 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "params": params if isinstance(params, dict) else {},
             "submitted_at": state.created_at.timestamp() if state.created_at is not None else 0.0,
         }
-        known = given.get("run")
+        known = given.get("run") if platform is None else platform
         if isinstance(known, dict):
             with contextlib.suppress(msgspec.ValidationError):
                 return msgspec.convert({**plain, **known, "params": plain["params"]}, cls)
         return msgspec.convert(plain, cls)
+
+    @classmethod
+    def of_snapshot(cls, snapshot: JsonObject) -> "RunInput":
+        """What a snapshot tells of it, whoever wrote that: what is not as it should be is left out."""
+        told: JsonObject = {}
+        for field in msgspec.structs.fields(cls):
+            with contextlib.suppress(msgspec.ValidationError):
+                if field.name in snapshot:
+                    told[field.name] = msgspec.convert(snapshot[field.name], field.type)
+        return cls(**{**told, "flow_name": told.get("flow_name") or "unknown"})
+
+    @classmethod
+    def of_creation(cls, created: Event) -> "RunInput":
+        """The same from the first event of a log."""
+        return cls.of(fold([created]), created.payload.extra.get(PLATFORM))

@@ -15,6 +15,7 @@ from pyoco_server.app.ports import (
     WorkerRegistry,
 )
 from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
+from pyoco_server.app.snapshot_reading import json_object, readable, tenant_of
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.core.wire import JsonObject
 
@@ -41,11 +42,22 @@ def may_see(asking: str | None, tenant_id: str | None) -> bool:
 
 
 async def visible_snapshot(snapshots: Snapshots, run_id: str, *, tenant_id: str | None) -> StoredSnapshot:
-    """The run's newest snapshot; RunNotFoundError if there is none, or none this tenant may know of."""
+    """The run's newest snapshot; RunNotFoundError if there is none, or none this tenant may know of.
+
+    SnapshotUnreadableError if something else is there in its place.
+    """
     stored = await snapshots.read(run_id)
-    if stored is None or not may_see(tenant_id, msgspec.json.decode(stored.body, type=_Owned).tenant_id):
+    if stored is None or not may_see(tenant_id, _owner(stored, is_told=tenant_id is None)):
         raise RunNotFoundError(run_id)
     return stored
+
+
+def _owner(stored: StoredSnapshot, *, is_told: bool) -> str | None:
+    """Whose run it is; whoever may see everything is told if it cannot be read, to others it is nobody's."""
+    try:
+        return msgspec.json.decode(stored.body, type=_Owned).tenant_id
+    except (msgspec.DecodeError, RecursionError):
+        return tenant_of(readable(stored)) if is_told else None
 
 
 async def visible_run(desk: RunDesk, run_id: str, *, tenant_id: str | None) -> OpenRun:
@@ -60,7 +72,7 @@ async def snapshot_and_worker(
     snapshots: Snapshots, workers: WorkerRegistry, run_id: str, *, tenant_id: str | None
 ) -> tuple[JsonObject, WorkerRecord | None]:
     """The run's newest snapshot, and what is known of the worker it names."""
-    snapshot: JsonObject = msgspec.json.decode((await visible_snapshot(snapshots, run_id, tenant_id=tenant_id)).body)
+    snapshot = readable(await visible_snapshot(snapshots, run_id, tenant_id=tenant_id))
     worker_id = snapshot.get("worker_id")
     return snapshot, await workers.get(worker_id) if isinstance(worker_id, str) and worker_id else None
 
@@ -81,7 +93,7 @@ async def _snapshots_of(snapshots: Snapshots, summaries: list[JsonObject]) -> li
     async def one(summary: JsonObject) -> JsonObject:
         async with gate:
             stored = await snapshots.read(summary["run_id"])
-        return summary if stored is None else msgspec.json.decode(stored.body)
+        return (json_object(stored.body) if stored is not None else None) or summary
 
     return await asyncio.gather(*(one(summary) for summary in summaries))
 

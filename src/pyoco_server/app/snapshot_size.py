@@ -1,6 +1,7 @@
 """Snapshots have a largest size. What is least needed goes first; what tells how the run stands never goes."""
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -8,7 +9,8 @@ import msgspec
 from pyoco_server.core.wire import JsonObject
 
 _log = logging.getLogger(__name__)
-_DETAILS: Final = ("output", "error", "message")
+_OUTPUT: Final = "output"
+_DETAILS: Final = (_OUTPUT, "error", "message")
 
 LONGEST_TEXT: Final = 2_000
 """How much of a text is kept when nothing else is left to leave out."""
@@ -17,15 +19,20 @@ LONGEST_TEXT: Final = 2_000
 def fitted(snapshot: JsonObject, max_bytes: int) -> bytes:
     """The snapshot as JSON of at most ``max_bytes``, as far as that is possible.
 
-    Task records lose their details first, then they go altogether; ``task_records_truncated`` says so. A snapshot that
-    is too large even so is told of in the log and written without its parameters and prompts and with short texts; for
-    the number of its tasks it may still be too large: better that than a snapshot that is out of date.
+    The largest outputs go first, then all details of task records, then the records altogether;
+    ``task_records_truncated`` says so. A snapshot that is too large even so is told of in the log and written without
+    its parameters and prompts and with short texts; for the number of its tasks it may still be too large: better that
+    than a snapshot that is out of date.
     """
     body = msgspec.json.encode(snapshot)
     if len(body) <= max_bytes:
         return body
     records: JsonObject = snapshot["task_records"]
-    for kept in ({name: _bare(record) for name, record in records.items()}, {}):
+    for kept in (
+        _without_largest(records, len(body) - max_bytes),
+        {name: _without(record, _DETAILS) for name, record in records.items()},
+        {},
+    ):
         body = msgspec.json.encode({**snapshot, "task_records": kept, "task_records_truncated": True})
         if len(body) <= max_bytes:
             return body
@@ -46,5 +53,17 @@ def fitted(snapshot: JsonObject, max_bytes: int) -> bytes:
     return msgspec.json.encode(small)
 
 
-def _bare(record: JsonObject) -> JsonObject:
-    return {name: value for name, value in record.items() if name not in _DETAILS}
+def _without_largest(records: JsonObject, excess: int) -> JsonObject:
+    """The records without as many outputs as are needed to save so many bytes, the largest first."""
+    sizes = {name: len(msgspec.json.encode(record[_OUTPUT])) for name, record in records.items() if _OUTPUT in record}
+    kept = dict(records)
+    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        if excess <= 0:
+            break
+        kept[name] = _without(records[name], (_OUTPUT,))
+        excess -= sizes[name]
+    return kept
+
+
+def _without(record: JsonObject, left_out: Collection[str]) -> JsonObject:
+    return {name: value for name, value in record.items() if name not in left_out}

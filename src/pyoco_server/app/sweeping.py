@@ -6,15 +6,19 @@ number of gateways may sweep at the same time.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
+from pyoco_server.app.auditing import SnapshotAudit
 from pyoco_server.app.command_desk import OUTSIDE
 from pyoco_server.app.lagging import Lagging
-from pyoco_server.app.ports import Clock, RunIndex, RunQuery, Snapshots, UnavailableError, WorkQueue
-from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
+from pyoco_server.app.ports import Clock, RunFilter, RunIndex, RunQuery, Snapshots, UnavailableError, WorkQueue
+from pyoco_server.app.ports.beginnings import Beginnings
+from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
+from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import Actor, ActorKind, CommandRejected
@@ -23,7 +27,10 @@ from pyoco_server.logs import log_error
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _SWEEPER: Final = Actor(ActorKind.SCHEDULER, "sweep")
+_QUEUE: Final = Actor(ActorKind.EXTERNAL, "queue")
+"""Created by a worker, for a job of somebody else: the job is still there, and comes back."""
 AT_ONCE: Final = 16
+_CHUNK: Final = 200
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +41,11 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
     cancel_margin_sec: float = 2.0
     """Beyond the grace: the worker ends a cancel itself, if it can."""
     snapshot_sec: float = 3.0
+    audit_sec: float = 30.0
+    """Between two looks whether the snapshot of a run that has not ended is behind its log."""
     orphan_sec: float = 30.0
+    survey_sec: float = 600.0
+    """All logs are looked over no more often than this, and only at the start and after an outage."""
     silent_sec: float = 90.0
     """How long a run may be without a sign of life; beyond the ack wait, since its job comes back by itself."""
 
@@ -50,6 +61,8 @@ class Sweeper:
         snapshots: Snapshots,
         queue: WorkQueue,
         lagging: Lagging,
+        beginnings: Beginnings,
+        spent: SpentJobSweep,
         clock: Clock,
         options: SweepOptions,
     ) -> None:
@@ -58,18 +71,40 @@ class Sweeper:
         self._snapshots = snapshots
         self._queue = queue
         self._lagging = lagging
+        self._beginnings = beginnings
+        self._spent = spent
         self._clock = clock
         self._options = options
+        self._audit = SnapshotAudit(
+            desk=desk, index=index, snapshots=snapshots, clock=clock, interval_sec=options.audit_sec
+        )
         self._orphans: dict[str, float] = {}
+        self._surveyed_at = -math.inf
+        self._may_have_missed = True
+
+    @property
+    def sweeps(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """All there is to do, in the order in which it is done."""
+        return (
+            self.expire_waits,
+            self.end_cancels,
+            self.mend_snapshots,
+            self._audit.audit,
+            self._spent.end_spent,
+            self.find_orphans,
+            self.close_orphans,
+            self.rescue,
+        )
 
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
             await asyncio.sleep(self._options.interval_sec)
-            for sweep in (self.expire_waits, self.end_cancels, self.mend_snapshots, self.close_orphans, self.rescue):
+            for sweep in self.sweeps:
                 try:
                     await sweep()
                 except UnavailableError:
+                    self._may_have_missed = True
                     break  # those who serve requests say so; there is nothing to sweep without a store
                 except Exception as error:  # noqa: BLE001 told; the other sweeps, and the next round, must go on
                     log_error(_log, "ERR-PYOCO-0106", action="sweep_crashed", exc=error, sweep=sweep.__name__)
@@ -100,21 +135,60 @@ class Sweeper:
         if stored is not None and stored.position >= position:
             return
         run = await self._desk.open(run_id)
-        if stored is not None:
+        if was_taken_back(run.execution.state):
+            await self._hide(run_id)
+        elif stored is not None or _was_accepted(run):
             await self._desk.write(run)
-        elif not was_taken_back(run.execution.state):
+        else:
             self._orphans.setdefault(run_id, self._now())  # its submitter may still be about to write it
+
+    async def _hide(self, run_id: str) -> None:
+        """What was never accepted is not to be seen; whoever took it back may have died before they had removed it."""
+        await self._snapshots.delete(run_id)
+
+    async def find_orphans(self) -> None:
+        """Runs that were begun while nobody was there to hear of it, and have no snapshot.
+
+        Whoever is there hears of every append. So the logs are looked over when this begins, and after an outage.
+        """
+        if not self._may_have_missed or self._now() < self._surveyed_at + self._options.survey_sec:
+            return
+        self._may_have_missed = False
+        try:
+            async for run_ids in self._beginnings.pages():
+                for start in range(0, len(run_ids), _CHUNK):
+                    await self._note_unknown(run_ids[start : start + _CHUNK])
+        except UnavailableError:
+            self._may_have_missed = True
+            raise
+        self._surveyed_at = self._now()
+
+    async def _note_unknown(self, run_ids: Sequence[str]) -> None:
+        known = {found.cursor.run_id for found in await self._index.among(run_ids, RunFilter())}
+        for run_id in run_ids:
+            if run_id not in known:
+                self._orphans.setdefault(run_id, self._now())
 
     async def close_orphans(self) -> None:
         """Runs that were begun and never accepted: whoever submitted them was told that it failed, or is gone."""
         before = self._now() - self._options.orphan_sec
         due = [run_id for run_id, since in self._orphans.items() if since <= before]
-        for run_id in due:
-            del self._orphans[run_id]
         await self._each(due, self._close_orphan)
 
     async def _close_orphan(self, run_id: str) -> None:
-        if await self._snapshots.read(run_id) is None:
+        since = self._orphans.pop(run_id)
+        try:
+            if await self._snapshots.read(run_id) is None:
+                await self._settle_orphan(run_id)
+        except UnavailableError:
+            self._orphans[run_id] = since
+            raise
+
+    async def _settle_orphan(self, run_id: str) -> None:
+        run = await self._desk.open(run_id)
+        if _was_accepted(run):
+            await self._desk.write(run)
+        elif not was_taken_back(run.execution.state) and run.events[0].actor != _QUEUE:
             log_error(_log, "ERR-PYOCO-0004", action="orphan_closed", level=logging.WARNING, run_id=run_id)
             await self._desk.take_back(run_id, _SWEEPER)
 
@@ -127,7 +201,13 @@ class Sweeper:
                 continue
             if await self._queue.backlog(tag) == 0:
                 _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": summary["run_id"]})
-                await self._each([summary], lambda found: self._desk.rescue(found["run_id"]))
+                await self._each([summary["run_id"]], self._rescue)
+
+    async def _rescue(self, run_id: str) -> None:
+        if was_taken_back((await self._desk.open(run_id)).execution.state):
+            await self._hide(run_id)
+        else:
+            await self._desk.rescue(run_id)
 
     async def _each(self, found: Sequence[T], do: Callable[[T], Awaitable[object]]) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
@@ -143,3 +223,12 @@ class Sweeper:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _was_accepted(run: OpenRun) -> bool:
+    """Is the run somebody's, although it has no snapshot?
+
+    Whoever submits a run has not answered before there is one. Not so where somebody has gone on with it; nor of an
+    execution driven from outside, which is answered for as soon as it is in the log.
+    """
+    return not was_taken_back(run.execution.state) and (len(run.events) > 1 or run.projection.input.tag == OUTSIDE)

@@ -32,6 +32,9 @@ _EXTRA_OTHER_NAME: Final = 0x7075
 _LARGEST_32: Final = 0xFFFFFFFF
 _DIRECTORY_BYTES: Final = 32 * 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
+_LONGEST_NAME: Final = 1_024
+_DEEPEST: Final = 64
+_SHOWN_NAME: Final = 100
 _REBUILD: Final = "build it anew with a standard tool (python -m build)"
 
 
@@ -193,6 +196,9 @@ def _checked_name(item: _Listed) -> str:
     except UnicodeDecodeError as error:
         raise WheelRefusedError("bad_entry_name", "has a name that is not UTF-8", _REBUILD, entry=name) from error
     parts = name.removesuffix("/").split("/")
+    if len(item.raw_name) > _LONGEST_NAME or len(parts) > _DEEPEST:
+        problem = f"has a name of more than {_LONGEST_NAME} bytes, or in more than {_DEEPEST} folders"
+        raise WheelRefusedError("bad_entry_name", problem, _REBUILD, entry=name[:_SHOWN_NAME])
     if any(part in {"", ".", ".."} for part in parts) or ":" in name or "\\" in name or not name.isprintable():
         problem = "has a name that leads elsewhere: absolute, with '..', ':', '\\' or characters that cannot be seen"
         raise WheelRefusedError("unsafe_path", problem, _REBUILD, entry=name)

@@ -5,13 +5,14 @@ import binascii
 import csv
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO, Final, NamedTuple
 
 from packaging.metadata import parse_email
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from pyoco_server.app.wheels_archive import Entry, WheelLimits, read_entries, unpacked
 from pyoco_server.app.wheels_errors import WheelRefusedError, WheelTooLargeError
@@ -19,9 +20,13 @@ from pyoco_server.app.wheels_names import WheelName, parse_name
 
 _HASHES: Final = {"sha256", "sha384", "sha512"}
 _UNHASHED: Final = ("RECORD", "RECORD.jws", "RECORD.p7s")
-_LARGEST_TEXT: Final = 16 * 1024 * 1024
+_LARGEST_TEXT: Final = 4 * 1024 * 1024
+_LARGEST_RECORD: Final = 16 * 1024 * 1024
+_MOST_FIELDS: Final = 4_000
+"""Lines before the first empty one. Looking up all fields takes as many steps as their number squared."""
+
 _PIECE_BYTES: Final = 1024 * 1024
-_AT_START: Final = {"sitecustomize.py", "usercustomize.py"}
+_AT_START: Final = {"sitecustomize", "usercustomize"}
 _REBUILD: Final = "build it anew with a standard tool (python -m build)"
 
 _Row = tuple[str, str, str]
@@ -46,7 +51,7 @@ def check_wheel(file: BinaryIO, name: str, limits: WheelLimits) -> CheckedWheel:
     folder = _dist_info(entries, told)
     _check_format(_text(file, entries, f"{folder}/WHEEL"))
     requires_python = _check_metadata(_text(file, entries, f"{folder}/METADATA"), told)
-    record = _read_record(_text(file, entries, f"{folder}/RECORD"))
+    record = _read_record(_text(file, entries, f"{folder}/RECORD", most=_LARGEST_RECORD))
     _check_record(file, entries, record, unhashed={f"{folder}/{name}" for name in _UNHASHED})
     return CheckedWheel(name, size, sha256_hex, requires_python)
 
@@ -65,10 +70,11 @@ def _measure(file: BinaryIO, most: int) -> tuple[int, str]:
 def _refuse_startup_files(entries: Mapping[str, Entry]) -> None:
     """A ``.pth`` in a package is data; beside the packages, where Python looks for them, it is a program."""
     for name in entries:
-        folders = name.split("/")[:-1]
-        leaf = name.rpartition("/")[2].casefold()
-        outside = not folders or folders[0].casefold().endswith(".data")
-        if outside and (leaf.endswith(".pth") or leaf in _AT_START):
+        *folders, leaf = name.casefold().split("/")
+        is_data = bool(folders) and folders[0].endswith(".data")  # what is below its second folder ends up outside
+        outside = not folders or is_data
+        module = ([*folders, leaf][2:] if is_data else [*folders, leaf])[:1]
+        if (outside and leaf.endswith(".pth")) or (module and module[0].partition(".")[0] in _AT_START):
             problem = "runs whenever Python starts"
             remedy = "leave it out, or allow such files with PYOCO_WHEEL_ALLOW_STARTUP_FILES=1"
             raise WheelRefusedError("startup_file", problem, remedy, entry=name)
@@ -90,16 +96,16 @@ def _dist_info(entries: Mapping[str, Entry], told: WheelName) -> str:
 def _is_same(package: str, version: str, told: WheelName) -> bool:
     try:
         return canonicalize_name(package) == told.package and Version(version) == told.version
-    except InvalidVersion:
+    except ValueError:  # no version, or one with a number of thousands of digits
         return False
 
 
-def _text(file: BinaryIO, entries: Mapping[str, Entry], name: str) -> str:
+def _text(file: BinaryIO, entries: Mapping[str, Entry], name: str, *, most: int = _LARGEST_TEXT) -> str:
     entry = entries.get(name)
     if entry is None:
         raise WheelRefusedError("file_missing", "is missing", _REBUILD, entry=name)
-    if entry.size_bytes > _LARGEST_TEXT:
-        raise WheelRefusedError("file_too_large", f"has more than {_LARGEST_TEXT} bytes", _REBUILD, entry=name)
+    if entry.size_bytes > most:
+        raise WheelRefusedError("file_too_large", f"has more than {most} bytes", _REBUILD, entry=name)
     try:
         return b"".join(unpacked(file, entry)).decode()
     except UnicodeDecodeError as error:
@@ -114,6 +120,9 @@ def _check_format(text: str) -> None:
 
 def _check_metadata(text: str, told: WheelName) -> str:
     """Compares what the metadata says with the wheel's name; returns which versions of Python it is for."""
+    lines = itertools.takewhile(str.strip, io.StringIO(text, newline=None))
+    if sum(1 for _ in itertools.islice(lines, _MOST_FIELDS + 1)) > _MOST_FIELDS:
+        raise WheelRefusedError("bad_metadata", f"has metadata of more than {_MOST_FIELDS} lines", _REBUILD)
     fields, _ = parse_email(text)  # a field that is there twice is none
     package, version = fields.get("name", ""), fields.get("version", "")
     if not _is_same(package, version, told):
@@ -121,26 +130,27 @@ def _check_metadata(text: str, told: WheelName) -> str:
         raise WheelRefusedError("name_differs", problem, "give the file the name the build tool gave it")
     requires = fields.get("requires_python", "")
     try:
-        return str(SpecifierSet(requires))
-    except InvalidSpecifier as error:
+        wanted = SpecifierSet(requires)
+        wanted.contains("3")  # as workers are going to ask
+    except ValueError as error:  # InvalidSpecifier is one, and a number of thousands of digits
         problem = f"requires the Python versions {requires!r:.80}, which cannot be understood"
         raise WheelRefusedError("bad_metadata", problem, "write it like >=3.11") from error
+    return str(wanted)
 
 
-def _read_record(text: str) -> Sequence[_Row]:
+def _read_record(text: str) -> Iterator[_Row]:
+    """Row by row: there may be many more than there can be files."""
     try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+        for row in csv.reader(io.StringIO(text, newline=""), strict=True):
+            if row and len(row) != 3:
+                raise WheelRefusedError("bad_record", f"has a RECORD with a line {row!r:.120}", _REBUILD)
+            if row:
+                yield row[0], row[1], row[2]
     except csv.Error as error:
         raise WheelRefusedError("bad_record", f"has a RECORD that cannot be read ({error})", _REBUILD) from error
-    found: list[_Row] = []
-    for row in rows:
-        if len(row) != 3:
-            raise WheelRefusedError("bad_record", f"has a RECORD with a line {row!r:.120}", _REBUILD)
-        found.append((row[0], row[1], row[2]))
-    return found
 
 
-def _check_record(file: BinaryIO, entries: Mapping[str, Entry], record: Sequence[_Row], unhashed: set[str]) -> None:
+def _check_record(file: BinaryIO, entries: Mapping[str, Entry], record: Iterator[_Row], unhashed: set[str]) -> None:
     """Every file must be listed once with its hash, and everything listed must be there."""
     listed: dict[str, _Row] = {}
     for row in record:

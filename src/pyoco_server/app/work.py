@@ -31,7 +31,7 @@ from pyoco_server.core import (
 )
 from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress, StartNode, SucceedNode
 from pyoco_server.core.wire import JsonObject
-from pyoco_server.flows.model import Step, TaskSpec, TaskStep
+from pyoco_server.flows.model import Step, TaskSpec, TaskStep, WaitSpec
 from pyoco_server.flows.plan import block_type, task_node
 
 _log = logging.getLogger(__name__)
@@ -138,12 +138,27 @@ class Work:
     async def _perform(self, node_id: str) -> None:
         match self._steps[node_id]:
             case TaskStep(task) if task.wait is not None:
-                with contextlib.suppress(CommandRejected):  # it has ended otherwise meanwhile, or waits already
-                    await self._execution.do(self._starter.waiting(node_id, task.wait), observed=True)
+                await self._wait(node_id, task.wait)
             case TaskStep(task):
                 await self._attempt(node_id, task)
             case block:
                 await self._run_inside(node_id, block)
+
+    async def _wait(self, node_id: str, wait: WaitSpec) -> None:
+        """Put a node to wait, unless the commit that began it has: somebody may have resumed it since."""
+        waiting = self._starter.waiting(node_id, wait)
+
+        def decision(state: ExecutionState) -> Commit:
+            node = state.nodes[node_id]
+            if node.status is NodeStatus.WAITING or node.resumption is not None:
+                return Commit([], state)
+            return self._execution.step(state, waiting, observed=True)
+
+        with contextlib.suppress(CommandRejected):  # it has ended otherwise meanwhile
+            await self._execution.decide(decision)
+        given = self._execution.state.nodes[node_id].resumption
+        if given is not None:
+            await self.wake(node_id, given)
 
     async def retry(self, node_id: str) -> None:
         """Begin another attempt after the pause the task's policy asks for."""

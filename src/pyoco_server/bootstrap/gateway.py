@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.jetstream.beginnings import JetStreamBeginnings
 from pyoco_server.adapters.jetstream.keys import JetStreamKeyStore
 from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
+from pyoco_server.adapters.jetstream.spent_jobs import JetStreamSpentJobs
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.command_desk import CommandDesk
 from pyoco_server.app.index_keeper import IndexKeeper
@@ -18,13 +20,17 @@ from pyoco_server.app.key_ring import KeyRing
 from pyoco_server.app.keys import KeyDesk
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import SnapshotChange, position_of
+from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.sweeping import Sweeper, SweepOptions
 from pyoco_server.bootstrap.platform import names_of, open_platform, run_desk, submitter, wheel_desk
 from pyoco_server.gateway.auth_exposure import check_exposure
 from pyoco_server.gateway.rate_limits import KeyLimits
+from pyoco_server.gateway.run_changes import RunChanges
 from pyoco_server.gateway.services import Services
 from pyoco_server.gateway.watching import WatchHub
 from pyoco_server.settings import Settings
+
+_TOLD_AGAIN_SEC: Final = 0.25
 
 
 @contextlib.asynccontextmanager
@@ -34,33 +40,52 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
     async with open_platform(settings, name="pyoco-server") as platform:
         clock, new_id, names = SystemClock(), uuid_maker(), names_of(settings)
         hub = WatchHub(most=settings.http.watch_max_connections, most_per_client=settings.http.watch_max_per_client)
+        changes = RunChanges()
         lagging = Lagging()
 
         def on_change(change: SnapshotChange) -> None:
             hub.tell(change)
+            changes.tell(change)
             if change.body is not None:
                 lagging.written(change.run_id, position_of(change.body))
 
         index = SqliteRunIndex(_index_path(settings))
         keeper = IndexKeeper(JetStreamSnapshotFeed(platform.connection, names), index, on_change)
         desk = run_desk(platform, settings)
+        spent_jobs = JetStreamSpentJobs(platform.connection, names)
+        spent = SpentJobSweep(
+            jobs=spent_jobs,
+            log=platform.log,
+            snapshots=platform.snapshots,
+            dead_letters=platform.dead_letters,
+            desk=desk,
+            clock=clock,
+            new_id=new_id,
+            in_hands_sec=max(3.0, 3 * settings.heartbeat.run_interval_sec),
+        )
         sweeper = Sweeper(
             desk=desk,
             index=index,
             snapshots=platform.snapshots,
             queue=platform.queue,
             lagging=lagging,
+            beginnings=JetStreamBeginnings(platform.connection, names),
+            spent=spent,
             clock=clock,
             options=SweepOptions(
                 cancel_grace_sec=settings.worker.cancel_grace_period_sec,
                 silent_sec=max(60.0, 3 * settings.consumer.ack_wait_sec),
             ),
         )
-        await keeper.catch_up()
-        unsubscribe = await platform.log.subscribe_all(
-            lambda run_id, position: lagging.appended(run_id, position, clock.now().timestamp())
-        )
+        unsubscribes: list[Callable[[], None]] = []
         try:
+            await keeper.catch_up()
+            unsubscribes.append(
+                await platform.log.subscribe_all(
+                    lambda run_id, position: lagging.appended(run_id, position, clock.now().timestamp())
+                )
+            )
+            unsubscribes.append(await spent_jobs.subscribe(spent.tell))
             async with _running(keeper.run(), sweeper.run()):
                 yield Services(
                     settings=settings,
@@ -76,6 +101,7 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
                     index=index,
                     keeper=keeper,
                     hub=hub,
+                    changes=changes,
                     submitter=submitter(platform, settings),
                     desk=desk,
                     commands=CommandDesk(desk, platform.graphs),
@@ -87,7 +113,8 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
                     ),
                 )
         finally:
-            unsubscribe()
+            for unsubscribe in unsubscribes:
+                unsubscribe()
             await index.close()
 
 
@@ -116,6 +143,14 @@ async def _running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for task in tasks:
+        await _end(tasks)
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait for them; told again, since who is just being answered may not hear it (Python 3.11)."""
+    left = set(tasks)
+    while left:
+        for task in left:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        _, left = await asyncio.wait(left, timeout=_TOLD_AGAIN_SEC)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -31,6 +31,12 @@ class Settings(msgspec.Struct, frozen=True):
         return self.max_expires / 1e9 or None
 
 
+class Reached(msgspec.Struct, frozen=True):
+    """How far a consumer has come in the stream."""
+
+    stream_seq: int = 0
+
+
 class Consumer(msgspec.Struct, frozen=True):
     """A consumer as it stands."""
 
@@ -39,6 +45,8 @@ class Consumer(msgspec.Struct, frozen=True):
     num_pending: int = 0
     num_ack_pending: int = 0
     paused: bool = False
+    delivered: Reached = Reached()
+    ack_floor: Reached = Reached()
 
     @property
     def holds_back(self) -> bool:
@@ -90,6 +98,17 @@ class Consumers:
             raise ResourceMismatchError(consumer.name, "it is a push consumer; delete it and let it be created anew")
         return consumer
 
+    async def all(self) -> list[Consumer]:
+        """All there are, up to a limit nobody should come near; NotFoundError if there is no stream."""
+        consumers: list[Consumer] = []
+        while len(consumers) < _LIST_LIMIT:
+            answer = await self._ask(f"CONSUMER.LIST.{self._names.work_stream}", {"offset": len(consumers)})
+            listing = msgspec.json.decode(answer, type=_Listing)
+            consumers += listing.consumers or []
+            if not listing.consumers or len(consumers) >= listing.total:
+                break
+        return consumers
+
     async def _create(self, tag: str) -> Consumer:
         """Create it; unlike the library's own way, this never changes one that came to exist meanwhile."""
         name, subject = self.name(tag), self._names.work_subject(tag)
@@ -121,18 +140,7 @@ class Consumers:
 
     async def _find_by_filter(self, subject: str) -> Consumer | None:
         """A consumer somebody created for the tag under a name of their own; a queue has only one a subject."""
-        offset = 0
-        while offset < _LIST_LIMIT:
-            answer = await self._ask(f"CONSUMER.LIST.{self._names.work_stream}", {"offset": offset})
-            listing = msgspec.json.decode(answer, type=_Listing)
-            found = listing.consumers or []
-            for consumer in found:
-                if consumer.config.filter_subject == subject:
-                    return consumer
-            offset += len(found)
-            if not found or offset >= listing.total:
-                break
-        return None
+        return next((found for found in await self.all() if found.config.filter_subject == subject), None)
 
     async def _ask(self, question: str, body: dict[str, Any] | None = None) -> bytes:
         """Ask the server; an answer that is an error is raised as the library would."""

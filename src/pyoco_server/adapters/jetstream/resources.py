@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, PersistMode, RePublish, RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
@@ -32,17 +33,20 @@ class ResourceMismatchError(PyocoServerError):
         self.resource = resource
 
 
-async def provision(connection: Connection, names: Names) -> None:
-    """Create what is missing. Any number of processes may do this at once."""
+async def provision(connection: Connection, names: Names) -> Names:
+    """Create what is missing, and return the names with the replicas there are; any number may do this at once."""
     version = connection.nc.connected_server_version
     if (version.major, version.minor) < OLDEST_SERVER:
         needed = ".".join(map(str, OLDEST_SERVER))
         raise ResourceMismatchError("nats-server", f"it is {version}, at least {needed} is needed")
     js = connection.nc.jetstream(timeout=max(_PATIENCE_SEC, connection.request_timeout_sec))
+    replicas = names.replicas
     for wanted in _wanted(names):
         with translated():
             found = await _existing_or_new(js, wanted)
         _check(found, wanted)
+        replicas = max(replicas, found.num_replicas or 1)
+    return msgspec.structs.replace(names, replicas=replicas)
 
 
 async def _existing_or_new(js: JetStreamContext, wanted: StreamConfig) -> StreamConfig:
@@ -119,7 +123,7 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
         max_msgs=names.dlq_max_msgs,
         max_bytes=names.dlq_max_bytes,
         allow_direct=True,
-        duplicate_window=_DUPLICATE_WINDOW_SEC,
+        duplicate_window=_window_within(names.dlq_max_age_sec),
         persist_mode=_persist_derived(names),
     )
     yield _bucket(
@@ -141,6 +145,11 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
 def _persist_derived(names: Names) -> PersistMode | None:
     """The server offers this for streams of one replica only."""
     return PersistMode.ASYNC if names.fast_derived and names.replicas == 1 else None
+
+
+def _window_within(max_age_sec: float | None) -> float:
+    """How long the server knows duplicates: no longer than it keeps anything, or it refuses; 0 and None: for ever."""
+    return min(_DUPLICATE_WINDOW_SEC, max_age_sec or _DUPLICATE_WINDOW_SEC)
 
 
 def _stream(names: Names, **settings: object) -> StreamConfig:
@@ -170,7 +179,7 @@ def _bucket(
         subjects=[f"$KV.{bucket}.>"],
         max_msgs_per_subject=1,
         max_age=ttl_sec,
-        duplicate_window=min(_DUPLICATE_WINDOW_SEC, ttl_sec or _DUPLICATE_WINDOW_SEC),
+        duplicate_window=_window_within(ttl_sec),
         discard=DiscardPolicy.NEW,
         allow_rollup_hdrs=True,
         allow_msg_ttl=True,

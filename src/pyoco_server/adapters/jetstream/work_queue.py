@@ -51,9 +51,8 @@ class JetStreamDelivery:
         await self._say(b"+WPI")
 
     async def _say(self, word: bytes) -> None:
-        timeout = self._connection.request_timeout_sec
         with translated():
-            await self._connection.nc.request(self._message.reply, word, timeout=timeout)
+            await self._connection.say(self._message.reply, word)
 
 
 class _Binding:
@@ -90,7 +89,7 @@ class JetStreamWorkQueue:
         if size > self._connection.max_payload:
             raise TooLargeError(f"a job of {size} bytes is too large; at most {self._connection.max_payload} will do")
         with translated():
-            await self._connection.js.publish(subject, body, headers=headers)
+            await self._connection.publish(subject, body, headers)
 
     async def prepare(self, tag: str) -> None:
         """Make sure that there is a consumer for the tag; one that exists stays as it is."""

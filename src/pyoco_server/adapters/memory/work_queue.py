@@ -2,6 +2,7 @@
 
 What JetStream does and one might not expect, this one does too: an acknowledgement that comes late still counts,
 whoever holds the job by then; and a job that used up its deliveries is never delivered again, though nobody settled it.
+It stays in the queue, which tells whoever listens as soon as somebody pulls.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pyoco_server.app.ports import Clock
+from pyoco_server.app.ports.work_queue import OnSpent
 
 ACK_WAIT_SEC: Final = 30.0
 MAX_DELIVER: Final = 20
@@ -18,12 +20,13 @@ MAX_ACK_PENDING: Final = 200
 DEDUP_WINDOW_SEC: Final = 120.0
 
 
-class _Job:
+class QueuedJob:
     """A job; ``due`` is when it comes back from whoever has it."""
 
-    __slots__ = ("body", "due", "subject", "tag", "times_delivered")
+    __slots__ = ("body", "due", "number", "subject", "tag", "times_delivered")
 
-    def __init__(self, tag: str, subject: str, body: bytes) -> None:
+    def __init__(self, number: int, tag: str, subject: str, body: bytes) -> None:
+        self.number = number
         self.tag = tag
         self.subject = subject
         self.body = body
@@ -37,8 +40,8 @@ class _Lane:
     __slots__ = ("fresh", "out", "waiting")
 
     def __init__(self) -> None:
-        self.fresh: deque[_Job] = deque()
-        self.out: list[_Job] = []
+        self.fresh: deque[QueuedJob] = deque()
+        self.out: list[QueuedJob] = []
         self.waiting: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
@@ -48,7 +51,7 @@ class _Lane:
                 waiter.set_result(None)
         self.waiting.clear()
 
-    def forget(self, job: _Job) -> None:
+    def forget(self, job: QueuedJob) -> None:
         """The job is settled."""
         if job in self.out:
             self.out.remove(job)
@@ -58,7 +61,7 @@ class _Lane:
 class MemoryDelivery:
     """A job in a worker's hands."""
 
-    def __init__(self, queue: "MemoryWorkQueue", job: _Job) -> None:
+    def __init__(self, queue: "MemoryWorkQueue", job: QueuedJob) -> None:
         self._queue = queue
         self._job = job
         self._times_delivered = job.times_delivered
@@ -126,6 +129,11 @@ class MemoryWorkQueue:
         self._clock = clock
         self._lanes: dict[str, _Lane] = {}
         self._seen: dict[str, datetime] = {}
+        self._published = 0
+        self.spent: dict[int, QueuedJob] = {}
+        """Jobs that used up their deliveries, by their number."""
+        self.on_spent: list[OnSpent] = []
+        """Who wants to be told of them."""
 
     async def publish(self, tag: str, body: bytes, *, dedup_id: str) -> None:
         """Queue a job unless one with the same id was queued within the window, under whatever tag."""
@@ -135,7 +143,8 @@ class MemoryWorkQueue:
             return
         self._seen[dedup_id] = now
         lane = self._lane(tag)
-        lane.fresh.append(_Job(tag, f"{self._prefix}.{tag}", body))
+        self._published += 1
+        lane.fresh.append(QueuedJob(self._published, tag, f"{self._prefix}.{tag}", body))
         lane.wake()
 
     async def prepare(self, tag: str) -> None:
@@ -171,11 +180,12 @@ class MemoryWorkQueue:
 
     # --- For deliveries ----------------------------------------------------------------------------------------------
 
-    def settle(self, job: _Job) -> None:
+    def settle(self, job: QueuedJob) -> None:
         """Take a job out of the queue."""
+        self.spent.pop(job.number, None)
         self._lane(job.tag).forget(job)
 
-    def postpone(self, job: _Job, seconds: float) -> None:
+    def postpone(self, job: QueuedJob, seconds: float) -> None:
         """Let a job that is out come back in so many seconds; nothing happens to one that is settled."""
         lane = self._lane(job.tag)
         if job in lane.out:
@@ -187,20 +197,23 @@ class MemoryWorkQueue:
     def _lane(self, tag: str) -> _Lane:
         return self._lanes.setdefault(tag, _Lane())
 
-    def _take(self, lane: _Lane, now: datetime) -> _Job | None:
+    def _take(self, lane: _Lane, now: datetime) -> QueuedJob | None:
         """What is to be delivered now; it is out from here on."""
         due = sorted((job for job in lane.out if job.due is not None and job.due <= now), key=_due)
         for job in due:
             if job.times_delivered < self.max_deliver:
                 return self._hand_out(job, now)
             lane.out.remove(job)
+            self.spent[job.number] = job
+            for told in [*self.on_spent]:
+                told(job.number, job.times_delivered)
         if lane.fresh and len(lane.out) < self._max_ack_pending:
             job = lane.fresh.popleft()
             lane.out.append(job)
             return self._hand_out(job, now)
         return None
 
-    def _hand_out(self, job: _Job, now: datetime) -> _Job:
+    def _hand_out(self, job: QueuedJob, now: datetime) -> QueuedJob:
         job.times_delivered += 1
         job.due = now + timedelta(seconds=self.ack_wait_sec)
         return job
@@ -230,7 +243,7 @@ def _dues(lane: _Lane) -> Iterator[datetime]:
     return (job.due for job in lane.out if job.due is not None)
 
 
-def _due(job: _Job) -> datetime:
+def _due(job: QueuedJob) -> datetime:
     if job.due is None:
         raise ValueError("a job nobody has is not due")
     return job.due

@@ -10,20 +10,26 @@ from pyoco_server.app.ports.event_log import EventLog, OnAppend, Unsubscribe
 from pyoco_server.app.ports.graphs import GraphRegistry
 from pyoco_server.app.ports.outputs import OutputStore
 from pyoco_server.app.ports.run_index import (
+    LATENCY_BOUNDS_SEC,
     Cursor,
     DueWait,
     FeedState,
+    Histogram,
     IndexedRun,
+    Latencies,
+    RunFilter,
     RunIndex,
     RunQuery,
     SnapshotChange,
     SnapshotFeed,
+    Tally,
 )
 from pyoco_server.app.ports.snapshots import Snapshots, StoredSnapshot, position_of
 from pyoco_server.app.ports.work_queue import Delivery, WorkQueue
 from pyoco_server.app.ports.workers import WorkerRecord, WorkerRegistry
 
 __all__ = [
+    "LATENCY_BOUNDS_SEC",
     "Clock",
     "Cursor",
     "DeadLetter",
@@ -33,17 +39,21 @@ __all__ = [
     "EventLog",
     "FeedState",
     "GraphRegistry",
+    "Histogram",
     "IndexedRun",
+    "Latencies",
     "LogConflictError",
     "NewId",
     "OnAppend",
     "OutputStore",
+    "RunFilter",
     "RunIndex",
     "RunQuery",
     "SnapshotChange",
     "SnapshotFeed",
     "Snapshots",
     "StoredSnapshot",
+    "Tally",
     "TooLargeError",
     "UnavailableError",
     "Unsubscribe",

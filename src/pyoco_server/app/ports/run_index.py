@@ -1,7 +1,7 @@
 """Reading many runs: an index beside the snapshots, and the feed that keeps it up to date."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -56,7 +56,7 @@ class Cursor(NamedTuple):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs, newest first."""
+    """Which runs, and in which order."""
 
     tenant_id: str | None = None
     """Only this tenant's; None: everybody's."""
@@ -69,7 +69,51 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     workflow_yaml_sha256: str | None = None
     run_id_prefix: str | None = None
     before: Cursor | None = None
+    """Only what is listed behind this."""
+    oldest_first: bool = False
     limit: int = 50
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs, by what never changes of them: a run that fits fits for ever."""
+
+    tenant_id: str | None = None
+    """Only this tenant's; None: everybody's."""
+    flow: str | None = None
+    tag: str | None = None
+    run_id_prefix: str | None = None
+
+
+class Tally(NamedTuple):
+    """How many runs have which status; statuses no run has are left out."""
+
+    counts: Mapping[str, int]
+    is_complete: bool
+    """False: there are at least so many. Not all were looked at, because there are too many."""
+
+
+LATENCY_BOUNDS_SEC: Final = tuple(
+    round(factor * 10.0**power, 3) for power in range(-2, 6) for factor in (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+)
+"""Where the classes of latencies end, from a hundredth of a second to a week; the last class has no end."""
+
+
+class Histogram(NamedTuple):
+    """How long something took, of how many runs."""
+
+    runs: Sequence[int]
+    """By class: up to each of the bounds, and longer than the last."""
+    seconds: float
+    """All together."""
+
+
+class Latencies(NamedTuple):
+    """Of the runs that were seen to end; runs that are gone since are still counted."""
+
+    queued: Histogram
+    """From submission to the start, of those that were started."""
+    whole: Histogram
+    """From submission to the end, however they ended."""
 
 
 class IndexedRun(NamedTuple):
@@ -122,11 +166,30 @@ class RunIndex(Protocol):
         ...
 
     async def page(self, query: RunQuery) -> Sequence[IndexedRun]:
-        """The newest runs that fit, at most ``query.limit``; by time of submission, then by id, both descending."""
+        """The newest runs that fit, at most ``query.limit``; by time of submission, then by id, both descending.
+
+        Or the oldest, both ascending.
+        """
         ...
 
     async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
         """How many runs have which status; statuses no run has are left out."""
+        ...
+
+    async def tally(self, wanted: RunFilter) -> Tally:
+        """How many of the runs that fit have which status."""
+        ...
+
+    async def tags(self, status: str, tenant_id: str | None = None, limit: int = 50) -> Mapping[str, int]:
+        """The tags of the runs that have this status, and how many runs each has; those of most runs first."""
+        ...
+
+    async def among(self, run_ids: Sequence[str], wanted: RunFilter) -> Sequence[IndexedRun]:
+        """Those of these runs that fit, in no particular order."""
+        ...
+
+    async def latencies(self, tenant_id: str | None = None) -> Latencies:
+        """How long runs took, counted as they end."""
         ...
 
     async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:

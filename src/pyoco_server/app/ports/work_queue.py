@@ -1,6 +1,13 @@
 """The queue: which runs want a worker now. Derived from the log, so losing a message loses no run."""
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from pyoco_server.app.ports.event_log import Unsubscribe
+
+OnSpent = Callable[[int, int], None]
+"""Told the number of a job, and how often it was delivered. Called on the event loop; must be quick and must not raise.
+"""
 
 
 class Delivery(Protocol):
@@ -80,4 +87,44 @@ class WorkQueue(Protocol):
 
     async def rebind(self, tag: str) -> None:
         """Let the pulls of the tag begin anew."""
+        ...
+
+
+class SpentJob(NamedTuple):
+    """A job nobody settled and nobody will be given again: its deliveries are used up."""
+
+    number: int
+    """Where it is in the queue."""
+    tag: str
+    subject: str
+    body: bytes
+    times_delivered: int
+    is_certain: bool = True
+    """False: it may be in a worker's hands just as well."""
+
+
+class SpentJobs(Protocol):
+    """What a queue keeps of jobs whose deliveries are used up; nobody but whoever looks for them takes them out."""
+
+    async def subscribe(self, on_spent: OnSpent) -> Unsubscribe:
+        """Be told when a job's last delivery has come to nothing.
+
+        A hint: it comes when somebody pulls for the tag after that, and nobody is told later who did not listen then.
+        """
+        ...
+
+    async def get(self, number: int, times_delivered: int) -> SpentJob | None:
+        """The job of which was told; None if somebody took it out."""
+        ...
+
+    async def look(self, limit: int) -> Sequence[SpentJob]:
+        """At most so many of a tag that are there, whether anybody was told or not; UnavailableError if nobody knows.
+
+        Cheap while there are none. While workers hold jobs of the same tag it cannot always be told which is which;
+        what is not certain is marked.
+        """
+        ...
+
+    async def remove(self, number: int) -> bool:
+        """Take a job out of the queue; False if somebody did already. UnavailableError: unknown."""
         ...

@@ -1,0 +1,64 @@
+"""Looking over the runs that have not ended: what nobody was told of is noticed all the same.
+
+Whoever appends to a log writes the snapshot as well, and a gateway that hears of the append sees to it that one comes.
+But the one may die in between, and the other too, or not have heard of it: then the snapshot tells for ever how the run
+stood before, and nobody drives a run that was cancelled while it waited. So the snapshots of open runs are held against
+their logs, a few at a time, over and over.
+"""
+
+import math
+from typing import Final
+
+from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, Snapshots
+from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
+from pyoco_server.app.statuses import RunStatus
+from pyoco_server.app.submitting import was_taken_back
+
+A_FEW: Final = 10
+_OPEN: Final = (RunStatus.CANCELLING, RunStatus.RUNNING, RunStatus.PENDING)
+
+
+class SnapshotAudit:
+    """Walks through the open runs, some each time it is asked, and rests when it has seen all of them."""
+
+    def __init__(
+        self, *, desk: RunDesk, index: RunIndex, snapshots: Snapshots, clock: Clock, interval_sec: float
+    ) -> None:
+        """``interval_sec``: how much time passes at least between two looks at the same run."""
+        self._desk = desk
+        self._index = index
+        self._snapshots = snapshots
+        self._clock = clock
+        self._interval_sec = interval_sec
+        self._began_at = -math.inf
+        self._status = 0
+        self._before: Cursor | None = None
+
+    async def audit(self) -> None:
+        """Hold the next few snapshots against their logs, and write those anew that are behind."""
+        if self._status == 0 and self._before is None:
+            now = self._clock.now().timestamp()
+            if now < self._began_at + self._interval_sec:
+                return
+            self._began_at = now
+        query = RunQuery(status=_OPEN[self._status].value, before=self._before, limit=A_FEW)
+        found = await self._index.page(query)
+        for run in found:
+            await self._mend(run.cursor.run_id)
+        if len(found) == A_FEW:
+            self._before = found[-1].cursor
+        else:
+            self._status, self._before = (self._status + 1) % len(_OPEN), None
+
+    async def _mend(self, run_id: str) -> None:
+        try:
+            stored = await self._snapshots.read(run_id)
+            run = await self._desk.open(run_id)
+        except RunNotFoundError:
+            return
+        if stored is None:
+            return
+        if was_taken_back(run.execution.state):
+            await self._snapshots.delete(run_id)  # whoever took it back has died before they could
+        elif stored.position < run.execution.position:
+            await self._desk.write(run)

@@ -1,0 +1,86 @@
+"""A world in memory, and gateways that sweep it."""
+
+from collections.abc import Awaitable, Callable
+
+from pyoco_server.adapters.memory.beginnings import MemoryBeginnings
+from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
+from pyoco_server.adapters.memory.spent_jobs import MemorySpentJobs
+from pyoco_server.adapters.readmodel import SqliteRunIndex
+from pyoco_server.app.index_keeper import IndexKeeper
+from pyoco_server.app.lagging import Lagging
+from pyoco_server.app.ports import SnapshotChange, position_of
+from pyoco_server.app.spent_jobs import SpentJobSweep
+from pyoco_server.app.sweeping import Sweeper, SweepOptions
+from tests.worker.world import World, attempt
+
+OPTIONS = SweepOptions(cancel_grace_sec=5.0, cancel_margin_sec=1.0, orphan_sec=30.0, silent_sec=60.0)
+Body = Callable[["Swept"], Awaitable[None]]
+
+
+class Swept:
+    """A world, and someone who sweeps it."""
+
+    def __init__(self, world: World, index: SqliteRunIndex) -> None:
+        self.world = world
+        self.index = index
+        self.lagging = Lagging()
+        self.keeper = IndexKeeper(MemorySnapshotFeed(world.snapshots.inner), index, self._changed)
+        self.spent = self.another_for_spent_jobs()
+        self.sweeper = self.another()
+
+    def another_for_spent_jobs(self) -> SpentJobSweep:
+        """What one more gateway would see to used-up jobs with."""
+        world = self.world
+        return SpentJobSweep(
+            jobs=MemorySpentJobs(world.queue.inner),
+            log=world.log,
+            snapshots=world.snapshots,
+            dead_letters=world.letters,
+            desk=world.desk,
+            clock=world.clock,
+            new_id=world.new_id,
+            in_hands_sec=3.0,
+        )
+
+    def another(self) -> Sweeper:
+        """One that has just started."""
+        world = self.world
+        return Sweeper(
+            desk=world.desk,
+            index=self.index,
+            snapshots=world.snapshots,
+            queue=world.queue,
+            lagging=self.lagging,
+            beginnings=MemoryBeginnings(world.log.inner),
+            spent=self.spent,
+            clock=world.clock,
+            options=OPTIONS,
+        )
+
+    def _changed(self, change: SnapshotChange) -> None:
+        if change.body is not None:
+            self.lagging.written(change.run_id, position_of(change.body))
+
+    async def sweep(self) -> None:
+        """Every sweep once, with an index that is up to date."""
+        await self.keeper.catch_up()
+        for sweep in self.sweeper.sweeps:
+            await sweep()
+        await self.keeper.catch_up()
+
+    async def status(self, run_id: str) -> str:
+        return str((await self.world.stored(run_id)).get("status"))
+
+
+def sweeping(body: Body, *, max_deliver: int = 20) -> None:
+    async def inside(world: World) -> None:
+        async with SqliteRunIndex() as index:
+            swept = Swept(world, index)
+            now = world.clock.now
+            leave = await world.log.subscribe_all(
+                lambda run_id, position: swept.lagging.appended(run_id, position, now().timestamp())
+            )
+            await body(swept)
+            leave()
+
+    attempt(inside, max_deliver=max_deliver)
