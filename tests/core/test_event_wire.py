@@ -176,6 +176,20 @@ def test_the_envelope_has_no_room_for_more_fields() -> None:
 
 
 @pytest.mark.spec("000 §1.1")
+def test_the_place_a_log_is_shown_with_is_no_part_of_the_fact() -> None:
+    shown = decode_event(json.dumps(ENVELOPE | {"version": 3}))
+    assert shown == decode_event(ENVELOPE)
+    assert "version" not in event_to_dict(shown)
+
+
+@pytest.mark.spec("000 §1.1")
+@pytest.mark.parametrize("version", [0, -1, 1.5, "3", True])
+def test_a_place_that_is_none_is_refused(version: Any) -> None:
+    error = refused(ENVELOPE | {"version": version})
+    assert (error.problem, error.path) == (DecodeProblem.ILL_TYPED_FIELD, "$.version")
+
+
+@pytest.mark.spec("000 §1.1")
 @pytest.mark.parametrize("kind", ["system", "user", "scheduler", "external"])
 def test_four_kinds_of_actors_are_known(kind: str) -> None:
     sent = ENVELOPE | {"actor": {"kind": kind, "id": "x"}}

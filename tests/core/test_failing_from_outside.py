@@ -19,7 +19,8 @@ from pyoco_server.core import (
     initial_state,
 )
 from pyoco_server.core.commands import CancelExecution, Command, CreateExecution, StartExecution, StartNode
-from tests.build import T0, Ids, graph
+from pyoco_server.core.payloads import NodeCreated
+from tests.build import T0, Ids, event, graph
 
 _ACTOR = Actor(ActorKind.SYSTEM, "w1")
 _ERROR = {"code": "FLOW_NOT_FOUND", "message": "no such flow"}
@@ -91,3 +92,21 @@ def test_nodes_made_on_the_way_are_not_part_of_the_graph() -> None:
     log = _log(_CREATE, _START)
     log += add_node(fold(log), ":repeat[0]/x", "Task", now=T0, new_id=Ids())
     assert set(graph_from_log(log).nodes) == set(_graph().nodes)
+
+
+def test_a_meta_of_somebody_else_is_no_part_of_the_graph() -> None:
+    log = _log(_CREATE, _START)
+    log += [
+        event("NODE_CREATED", nodeId=f"foreign-{number}", nodeType="Task", meta=meta)
+        for number, meta in enumerate([{"inputs": "many"}, {"node": [1]}, {"inputs": 1, "edges": 5}])
+    ]
+    assert graph_to_dict(graph_from_log(log)) == graph_to_dict(_graph())
+
+
+def test_what_a_node_s_author_wrote_is_theirs_alone() -> None:
+    described = [
+        payload.described
+        for meta in (None, {}, {"node": {"task": "a"}}, {"node": ["a"]})
+        if isinstance(payload := event("NODE_CREATED", nodeId="a", nodeType="Task", meta=meta).payload, NodeCreated)
+    ]
+    assert described == [{}, {}, {"task": "a"}, {}]

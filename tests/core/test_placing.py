@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.core import ExecutionState, ExecutionStatus, Graph, NodeStatus, advance, fold, orchestrate
+from pyoco_server.core import (
+    ExecutionState,
+    ExecutionStatus,
+    Graph,
+    NodeStatus,
+    advance,
+    fold,
+    orchestrate,
+    state_to_dict,
+)
 from pyoco_server.core.placing import situate
 from tests.build import T0, Ids, Run, chain, command, diamond, event, graph, payload, state_of
 
@@ -105,3 +114,9 @@ def test_a_log_that_names_other_edges_than_the_graph_raises_nothing() -> None:
     run.do("StartExecution")
     run.succeed("a")
     assert run.status("a") is NodeStatus.SUCCEEDED
+
+
+def test_the_outcomes_a_node_s_edges_follow_are_told_once_and_in_their_order() -> None:
+    on = graph("s:Start a b c d z:Success", "s>a a>b:failure a>c a>d:failure b>z c>z d>z")
+    handled = state_to_dict(Run(on).state)["nodes"]["a"]["handles"]
+    assert handled == ["failure", "success"]

@@ -33,7 +33,6 @@ from pyoco_server.core.payloads import (
 from pyoco_server.core.placing import is_situated
 from pyoco_server.core.state import ExecutionState, NodeState
 from pyoco_server.core.transitions import NodeStatus
-from pyoco_server.core.wire import as_json
 
 EVERY_UPDATE_UP_TO: Final = 256
 """Joins with more branches record their gate at every doubling and when it decides, not at every branch: the event
@@ -134,11 +133,8 @@ class Consequences:
     def _create_nodes(self, cause: Event | None) -> None:
         for node_id in self._graph.order:
             if node_id not in self._draft.state.nodes:
-                node = self._graph.nodes[node_id]
-                self._draft.emit(
-                    NodeCreated(node_id=node_id, node_type=node.node_type, meta=as_json(self._graph.place(node_id))),
-                    cause,
-                )
+                node_type, meta = self._graph.nodes[node_id].node_type, self._graph.told_place(node_id)
+                self._draft.emit(NodeCreated(node_id=node_id, node_type=node_type, meta=meta), cause)
 
     def _enter_if_idle(self, node_id: str, cause: Event | None) -> None:
         if self._draft.state.nodes[node_id].status is NodeStatus.IDLE:

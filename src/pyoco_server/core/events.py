@@ -76,6 +76,8 @@ class _Envelope(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True
     correlation_id: str | None = None
     causation_id: str | None = None
     schema_version: Literal[1]
+    version: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Its place in the log, if whoever shows the log says so. It is no part of the fact: it is read and left out."""
     payload: Annotated[Any, "the payload's own struct when writing, a plain object when reading"]
 
 

@@ -123,6 +123,7 @@ class Graph:
         "_edges",
         "_incoming",
         "_outgoing",
+        "_places",
         "_rules",
         "extra",
         "graph_id",
@@ -153,6 +154,7 @@ class Graph:
             incoming[edge.target].append(edge)
         self._outgoing: Final = {node_id: tuple(found) for node_id, found in outgoing.items()}
         self._incoming: Final = {node_id: tuple(found) for node_id, found in incoming.items()}
+        self._places: Final = dict[str, bytes]()
         self._rules: Final = {node.node_id: _rule(node, predicates) for node in listed}
         self._branches: Final = branch_names(
             self.order,
@@ -203,6 +205,14 @@ class Graph:
             retries=node.retries,
             isolated=node.fail_policy is FailPolicy.ISOLATE,
         )
+
+    def told_place(self, node_id: str) -> JsonObject:
+        """The same as JSON; worked out once, and one's own to keep."""
+        known = self._places.get(node_id)
+        if known is None:
+            known = self._places[node_id] = msgspec.json.encode(self.place(node_id))
+        told: JsonObject = msgspec.json.decode(known)
+        return told
 
 
 def graph_from_dict(raw: Raw, *, predicates: Mapping[str, JoinPredicate] = PREDICATES) -> Graph:

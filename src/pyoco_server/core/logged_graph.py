@@ -6,11 +6,9 @@ So whoever handles a command need not have the flow's code: a cancel, a resume o
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from pyoco_server.core.events import Event
 from pyoco_server.core.graph import Edge, Graph, GraphNode, NodeType
-from pyoco_server.core.payloads import ExecutionCreated, NodeCreated, NodeMeta
+from pyoco_server.core.payloads import ExecutionCreated, NodeCreated, NodeMeta, place_of
 from pyoco_server.core.wire import read_extensible
 
 _STAND_IN: Final = (
@@ -33,7 +31,7 @@ def graph_from_log(events: Iterable[Event]) -> Graph:
             case ExecutionCreated(graph_id=given):
                 graph_id = graph_id or given
             case NodeCreated(node_id=node_id, node_type=node_type, meta=meta) if node_id not in nodes:
-                place = msgspec.convert(meta or {}, NodeMeta)
+                place = place_of(meta) or NodeMeta()
                 if place.inputs or node_type == NodeType.START:
                     fields = {**place.node, "nodeId": node_id, "nodeType": node_type}
                     nodes[node_id] = read_extensible(fields, GraphNode, at="$")

@@ -187,12 +187,28 @@ class NodeMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     isolated: bool = False
 
 
+def place_of(meta: JsonObject | None) -> NodeMeta | None:
+    """The place NODE_CREATED tells; None if its meta is somebody else's, and theirs to interpret."""
+    if not meta or "inputs" not in meta:
+        return None
+    try:
+        return msgspec.convert(meta, NodeMeta)
+    except msgspec.ValidationError:
+        return None
+
+
 class NodeCreated(NodePayload, frozen=True, kw_only=True):
     """The node exists."""
 
     type: ClassVar = EventType.NODE_CREATED
     node_type: Name
     meta: JsonObject | None = None
+
+    @property
+    def described(self) -> JsonObject:
+        """What the node's author wrote of it; empty if the meta is somebody else's."""
+        written = (self.meta or {}).get("node")
+        return written if isinstance(written, dict) else {}
 
 
 class NodeReady(NodePayload, frozen=True, kw_only=True):

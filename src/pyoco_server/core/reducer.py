@@ -28,8 +28,8 @@ from pyoco_server.core.payloads import (
     JoinGateUpdated,
     JoinPassed,
     NodeCreated,
-    NodeMeta,
     Payload,
+    place_of,
 )
 from pyoco_server.core.state import ExecutionState, JoinGate, NodeState, initial_state
 from pyoco_server.core.transitions import (
@@ -40,7 +40,6 @@ from pyoco_server.core.transitions import (
     NodeStatus,
     choose_exec_status,
 )
-from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
 
 _replace: Final = msgspec.structs.replace
@@ -156,7 +155,7 @@ def _step(state: ExecutionState, event: Event, **changes: object) -> ExecutionSt
 def _node_created(state: ExecutionState, _: Event, payload: NodeCreated) -> ExecutionState:
     if payload.node_id in state.nodes:
         return state
-    node, place = NodeState(node_id=payload.node_id, node_type=payload.node_type), _place(payload.meta)
+    node, place = NodeState(node_id=payload.node_id, node_type=payload.node_type), place_of(payload.meta)
     if place is not None:
         node = node.placed(place)
     if state.status is ExecutionStatus.CANCELED:
@@ -172,16 +171,6 @@ def _node_created(state: ExecutionState, _: Event, payload: NodeCreated) -> Exec
         placed=state.placed + (node.inputs > 0 or (place is not None and node.node_type == "Start")),
         version=state.version + 1,
     )
-
-
-def _place(meta: JsonObject | None) -> NodeMeta | None:
-    """The node's place, if the event tells it; a meta that is somebody else's is theirs to interpret."""
-    if not meta or "inputs" not in meta:
-        return None
-    try:
-        return msgspec.convert(meta, NodeMeta)
-    except msgspec.ValidationError:
-        return None
 
 
 def _gate_updated(state: ExecutionState, _: Event, payload: JoinGateUpdated) -> ExecutionState:

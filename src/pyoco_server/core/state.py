@@ -61,8 +61,9 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
     """Its failure is its own affair (fail policy *isolate*)."""
     skip: Skip | None = None
     edges: tuple[Successor, ...] = ()
-    handles: frozenset[EdgeOn] = frozenset()
-    """The outcomes its edges follow."""
+    handles: tuple[EdgeOn, ...] = ()
+    """The outcomes its edges follow, each once and in their order: a document must not differ from one process to
+    another."""
     inputs: int = 0
 
     @property
@@ -100,7 +101,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
         return msgspec.structs.replace(
             self,
             edges=place.edges,
-            handles=frozenset(edge.on for edge in place.edges),
+            handles=tuple(dict.fromkeys(edge.on for edge in place.edges)),
             inputs=place.inputs or 0,
             retries=place.retries,
             isolated=place.isolated,

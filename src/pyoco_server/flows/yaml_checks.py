@@ -1,0 +1,82 @@
+"""What is wrong with a flow.yaml though it can be read: looked for when it is submitted, while somebody can mend it.
+
+Reading does not look for it. A flow that was accepted must stay readable for whoever goes on with its run.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pyoco_server.flows.errors import FlowSyntaxError
+from pyoco_server.flows.model import (
+    FlowModel,
+    ForEach,
+    Network,
+    Origin,
+    Parallel,
+    Repeat,
+    Steps,
+    Switch,
+    TaskSpec,
+    TaskStep,
+    Until,
+    tasks_of,
+)
+from pyoco_server.flows.positions import instead_of, shown
+
+_NODE: Final = re.compile(r"\$node\.([^.]+)\.")
+_RESULTS: Final = "results."
+_NOWHERE: Final = Origin(1, 1)
+
+
+def check_submitted(model: FlowModel) -> None:
+    """FlowSyntaxError for a task that follows itself, and for an input from a task that the graph does not have."""
+    if not isinstance(model.body, Network):
+        for steps in _sequences(model.body.steps):
+            _check_neighbours(model, steps)
+    tasks = tasks_of(model)
+    names = [*dict.fromkeys(itertools.chain.from_iterable(_results_of(task) for task in tasks))]
+    for task in tasks:
+        for name, value in task.inputs.items():
+            used = _NODE.match(value) if isinstance(value, str) else None
+            if used is not None and used[1] not in names:
+                problem = f"the input {shown(name)} of the task {shown(task.name)} is of {shown(used[1])}"
+                remedy = instead_of(used[1], names, "name a task of the graph")
+                raise FlowSyntaxError(*_place(model, task), f"{problem}, which the graph does not have", remedy)
+
+
+def _check_neighbours(model: FlowModel, steps: Steps) -> None:
+    for one, other in itertools.pairwise(steps):
+        if isinstance(one, TaskStep) and isinstance(other, TaskStep) and one.task.name == other.task.name:
+            name = one.task.name
+            remedy = f"write {name[:60]}_2:{name[:60]} for the second, or repeat(count=2){{ {name[:60]} }}"
+            raise FlowSyntaxError(*_place(model, one.task), f"the task {shown(name)} follows itself", remedy)
+
+
+def _sequences(steps: Steps) -> Iterator[Steps]:
+    """The steps, and those of every block among them."""
+    yield steps
+    for step in steps:
+        match step:
+            case Repeat() | ForEach() | Until():
+                yield from _sequences(step.body)
+            case Switch():
+                for body in (*(case.body for case in step.cases), step.default or ()):
+                    yield from _sequences(body)
+            case Parallel():
+                for branch in step.branches:
+                    yield from _sequences(branch)
+            case TaskStep():
+                pass
+
+
+def _results_of(task: TaskSpec) -> list[str]:
+    """The names its result can be had under."""
+    kept = [path.removeprefix(_RESULTS) for path in task.outputs if path.startswith(_RESULTS)]
+    return [task.name, *(path.partition(".")[0] for path in kept)]
+
+
+def _place(model: FlowModel, task: TaskSpec) -> tuple[int, int]:
+    origin = model.origins.get(task.name, _NOWHERE)
+    return origin.line, origin.column
