@@ -54,6 +54,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/runs"): Row(Scope.RUNS),
     ("GET", "/runs/{run_id}"): Row(Scope.RUNS, query={"include": "full"}),
     ("GET", "/runs/{run_id}/tasks"): Row(Scope.RUNS),
+    ("GET", "/runs/~/watch"): Row(Scope.RUNS, query={"timeout_sec": "1"}),
     ("GET", "/runs/{run_id}/watch"): Row(Scope.RUNS, query={"timeout_sec": "1"}),
     ("GET", "/runs/{run_id}/events"): Row(Scope.RUNS),
     ("GET", "/runs/{run_id}/graph"): Row(Scope.RUNS),

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import APIRouter
 
 from pyoco_server.app.key_texts import Scope
 from tests.auth.routes import ANY, OPEN, ROWS, Row, every_route, filled, filled_body
@@ -41,6 +42,24 @@ def test_every_route_has_a_row(world: World) -> None:
             routes = every_route(gateway.app)
             assert len(routes) > 30
             assert not set(routes) - ROWS.keys(), "give these routes a row, and a scope in gateway/auth_routes.py"
+
+    asyncio.run(scenario())
+
+
+def test_a_new_route_needs_a_row_and_is_closed_until_then(world: World) -> None:
+    async def scenario() -> None:
+        async with world.open() as gateway:
+            nested = APIRouter(prefix="/new")
+
+            @nested.get("/thing")
+            async def thing() -> str:
+                return "open to everybody?"
+
+            gateway.app.include_router(nested)
+            assert set(every_route(gateway.app)) - ROWS.keys() == {("GET", "/new/thing")}
+            async with gateway.client() as nobody, gateway.client(NEVER) as stranger:
+                assert error(await nobody.get("/new/thing")) == (401, "ERR-PYOCO-0014")
+                assert error(await stranger.get("/new/thing")) == (403, "ERR-PYOCO-0015")
 
     asyncio.run(scenario())
 

@@ -14,6 +14,7 @@ import pytest
 from tests.auth.routes import GRAPH, OPEN, ROWS, every_route
 from tests.auth.test_every_route import ask, error
 from tests.auth.world import Open, World, issued
+from tests.waiting import wait_until
 
 MARK = "acme-only"
 """Stands in everything acme has; whoever else reads it has seen too much."""
@@ -146,7 +147,7 @@ def test_lists_counts_and_cursors_know_ones_own_runs_only(world: World) -> None:
                     found = (await client.get("/runs", params={"limit": "200", **query})).json()
                     assert {run["run_id"] for run in found} == own[name], query
                 metrics = (await client.get("/metrics")).text
-                assert 'pyoco_runs_total{status="PENDING"} 5.0' in metrics
+                assert 'pyoco_runs_total{status="PENDING"} 5' in metrics
             page = (await acme.get("/runs", params={"updated_after": 0, "limit": 2})).json()
             assert error(await bees.get("/runs", params={"cursor": page["next_cursor"]})) == (422, "ERR-PYOCO-0017")
             rest = (await acme.get("/runs", params={"cursor": page["next_cursor"]})).json()
@@ -284,6 +285,31 @@ def test_who_watches_sees_their_own_run_and_no_other(world: World) -> None:
             watched = await acme.get(f"/runs/{run_id}/watch", params={"timeout_sec": 1})
             assert MARK in watched.text
             assert gateway.services.hub.count == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.spec("004 REQ-0017")
+def test_who_watches_the_list_is_told_of_their_own_runs_and_no_other(world: World) -> None:
+    async def scenario() -> None:
+        async with (
+            world.open() as gateway,
+            gateway.client(await issued(gateway, "acme")) as acme,
+            gateway.client(await issued(gateway, "bees")) as bees,
+        ):
+            theirs, own = asyncio.create_task(told(bees)), asyncio.create_task(told(acme))
+            await wait_until(lambda: gateway.services.hub.count == 2)
+            run_id = (await acme.post("/runs", json={"flow_name": MARK})).json()["run_id"]
+            assert run_id in await own
+            assert '"PENDING":1' in await own
+            assert run_id not in await theirs
+            assert "event: runs" not in await theirs
+            assert '"PENDING":1' not in await theirs
+            searched = await bees.get("/runs", params={"run_id_prefix": run_id})
+            assert searched.json() == []
+
+    async def told(client: httpx.AsyncClient) -> str:
+        return (await client.get("/runs/~/watch", params={"timeout_sec": 3, "run_id_prefix": ""})).text
 
     asyncio.run(scenario())
 

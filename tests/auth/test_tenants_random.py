@@ -19,7 +19,7 @@ from tests.auth.world import Open, World, issued
 _numbers = itertools.count(1)
 ADDING = ("submit", "submit once", "batch", "create")
 READING = ("list", "page", "count")
-MEDDLING = ("look", "watch", "cancel", "cancel all")
+MEDDLING = ("look", "watch", "cancel", "cancel all", "foreign cursor", "foreign graph", "dead letters")
 ACTIONS = (*ADDING, *READING, *MEDDLING)
 STEPS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(ACTIONS), st.integers(0, 7)), min_size=5, max_size=25)
 
@@ -31,11 +31,14 @@ class Party:
         self.name = name
         self.client = client
         self.own: list[str] = []
+        self.cursors: list[str] = []
+        self.letters: list[int] = []
         self.told: list[str] = []
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         answer = await self.client.request(method, path, **more)
         assert answer.status_code < 500, answer.text
+        assert "log_position" not in answer.text
         self.told.append(answer.text)
         return answer
 
@@ -84,6 +87,7 @@ async def read(party: Party, action: str, pick: int) -> None:
         while query:
             page = (await party.ask("GET", "/runs", params=query)).json()
             assert {run["run_id"] for run in page["items"]} <= set(party.own)
+            party.cursors += [page["next_cursor"]] if page["next_cursor"] else []
             query = {"cursor": page["next_cursor"], "limit": 2} if page["next_cursor"] else {}
     else:
         told = (await party.ask("GET", "/metrics")).text
@@ -91,8 +95,35 @@ async def read(party: Party, action: str, pick: int) -> None:
         assert sum(counts) <= len(set(party.own))
 
 
-async def meddle(party: Party, other: Party, action: str, pick: int) -> None:
-    """Ask about runs of both: half of what is asked about is foreign."""
+async def meddle(gateway: Open, party: Party, other: Party, action: str, pick: int) -> None:
+    """Ask about things of both: half of what is asked about is foreign."""
+    if action == "foreign cursor":
+        for cursor in other.cursors[-2:]:
+            assert (await party.ask("GET", "/runs", params={"cursor": cursor})).status_code == 422
+    elif action == "foreign graph":
+        for name in (other.name, f"{other.name}.g"):  # asked for without noting the answer, which repeats the name
+            assert (await party.client.get(f"/graphs/{name}")).status_code == 404
+            assert (await party.client.post("/executions", json={"graphId": name})).status_code == 422
+    elif action == "dead letters":
+        await look_at_letters(gateway, party, other)
+    else:
+        await meddle_with_runs(party, other, action, pick)
+
+
+async def look_at_letters(gateway: Open, party: Party, other: Party) -> None:
+    """A run of one's own fails; the numbers of the letters about it tell nothing of the others'."""
+    if party.own:
+        entry = {"reason": "x", "run_id": party.own[-1], "error": party.name}
+        await gateway.services.dead_letters.publish("default", entry)
+    found = (await party.ask("GET", "/dlq")).json()
+    assert {letter["entry"]["run_id"] for letter in found} <= set(party.own)
+    party.letters += [letter["sequence"] for letter in found]
+    for number in other.letters[-2:]:
+        assert (await party.ask("GET", f"/dlq/{number}")).status_code == 404
+
+
+async def meddle_with_runs(party: Party, other: Party, action: str, pick: int) -> None:
+    """Ask about runs of both."""
     known = [*other.own, *party.own, str(uuid.uuid4())]
     target = known[pick % len(known)]
     is_own = target in party.own
@@ -108,6 +139,19 @@ async def meddle(party: Party, other: Party, action: str, pick: int) -> None:
         found = (await party.ask("POST", "/runs/cancel", json={"run_ids": known[:20]})).json()["results"]
         assert all((result.get("status") is not None) == (result["run_id"] in party.own) for result in found)
         await party.ask("POST", "/runs/cancel", json={"status": "PENDING"})
+
+
+async def counts_are_exact(party: Party) -> None:
+    """As soon as the index knows all of them: neither one more, nor one less."""
+
+    async def count() -> float:
+        told = (await party.ask("GET", "/metrics")).text
+        return sum(float(line.split()[-1]) for line in told.splitlines() if line.startswith("pyoco_runs_total{"))
+
+    async with asyncio.timeout(10):
+        while await count() < len(set(party.own)):
+            pass
+    assert await count() == len(set(party.own))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +181,10 @@ def test_neither_sees_a_trace_of_the_other(
                 elif action in READING:
                     await read(both[who], action, pick)
                 else:
-                    await meddle(both[who], both[1 - who], action, pick)
+                    await meddle(gateway, both[who], both[1 - who], action, pick)
+            assert not set(both[0].own) & set(both[1].own), "one idempotency key, two tenants, two runs"
+            for party in both:
+                await counts_are_exact(party)
             for party, other in (both, reversed(both)):
                 asked_for = set(other.own)
                 for text in party.told:

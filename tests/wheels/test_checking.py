@@ -235,6 +235,8 @@ MALICIOUS: dict[str, tuple[str, Make]] = {
     "startup file": ("startup_file", lambda: _with("evil.pth", b"import os")),
     "startup file in data": ("startup_file", lambda: _with("demo-1.0.data/purelib/EVIL.PTH", b"import os")),
     "sitecustomize": ("startup_file", lambda: _with("sitecustomize.py", b"import os")),
+    "sitecustomize without source": ("startup_file", lambda: _with("sitecustomize.pyc", b"x")),
+    "sitecustomize as a package": ("startup_file", lambda: _with("demo-1.0.data/platlib/usercustomize/__init__.py")),
     "no dist-info": ("no_dist_info", lambda: archive({"demo/__init__.py": b""})),
     "two dist-infos": ("no_dist_info", lambda: _with("other-1.0.dist-info/METADATA")),
     "no METADATA": ("file_missing", lambda: _without("METADATA")),
@@ -252,6 +254,13 @@ MALICIOUS: dict[str, tuple[str, Make]] = {
     "weak hash": ("bad_record", _weak_hash),
     "wrong hash": ("wrong_hash", _changed),
     "odd python": ("bad_metadata", lambda: make_wheel(requires_python="three")),
+    "python of many digits": ("bad_metadata", lambda: make_wheel(requires_python=f">=3.{'1' * 5_000}")),
+    "version of many digits": ("name_differs", lambda: make_wheel(metadata=f"Name: demo\nVersion: {'1' * 5_000}\n")),
+    "endless fields": ("bad_metadata", lambda: make_wheel(metadata="".join(f"F{n}: x\n" for n in range(250_000)))),
+    "endless description": ("file_too_large", lambda: make_wheel(metadata="Name: demo\n\n" + "x" * 5_000_000)),
+    "endless RECORD": ("bad_record", lambda: _record("x,,\n" * 3_900_000)),
+    "long name": ("bad_entry_name", lambda: _with("demo/" + "x" * 2_000)),
+    "deep folders": ("bad_entry_name", lambda: _with("demo/" + "x/" * 300 + "y.py")),
     "bomb": ("bomb", lambda: _with("demo/zeros.bin", bytes(20_000_000))),
 }
 

@@ -224,7 +224,7 @@ def test_a_large_wheel_passes_through_and_does_not_stay_in_memory(tmp_path: Path
     with serving(tmp_path, "up", "--port", str(port), port=port) as served, httpx.Client(base_url=served.url) as client:
         small = make_wheel(f"{package}a", files={f"{package}a/data.bin": random.Random(2).randbytes(4_000_000)})
         assert upload(client, wheel_name(f"{package}a"), small).status_code == 200
-        before = _most_memory(served.process.pid)
+        before = most_memory(served.process.pid)
         with (tmp_path / "large").open("rb") as file:
             answer = client.post("/wheels", files={"wheel": (wheel_name(package), file)}, timeout=60)
         assert answer.status_code == 200, answer.text
@@ -233,10 +233,10 @@ def test_a_large_wheel_passes_through_and_does_not_stay_in_memory(tmp_path: Path
             for piece in got.iter_bytes():
                 digest.update(piece)
         assert digest.hexdigest() == answer.json()["sha256_hex"]
-        assert _most_memory(served.process.pid) - before < size / 2
+        assert most_memory(served.process.pid) - before < size / 2
 
 
-def _most_memory(pid: int) -> int:
+def most_memory(pid: int) -> int:
     """The most memory a process ever had, in bytes."""
     [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024

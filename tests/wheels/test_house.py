@@ -177,6 +177,19 @@ def test_a_wheel_takes_the_place_of_what_is_installed_but_not_of_the_platform(tm
 
 
 @pytest.mark.spec("004 REQ-0026", "004 ERR-PYOCO-0024")
+@pytest.mark.parametrize("name", ["httpx/__init__.pyc", "httpx.pyc", "nats/js/more.pyc", "msgspec/__init__.abi3.so"])
+def test_what_takes_the_place_of_the_platform_without_its_source_is_noticed(tmp_path: Path, name: str) -> None:
+    data = make_wheel("house_n", files={"house_n/__init__.py": "", name: b"x"})
+
+    async def body() -> None:
+        here = house(tmp_path)
+        with pytest.raises(WheelUnfitError, match=name.partition("/")[0].partition(".")[0]):
+            await here.install(*a_wheel(wheel_name("house_n"), data))
+        assert left(tmp_path) == []
+
+    asyncio.run(body())
+
+
 def test_what_does_not_match_its_hash_or_cannot_be_installed_leaves_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         here = house(tmp_path)
@@ -259,6 +272,34 @@ def test_a_restart_finds_what_was_there_and_removes_what_was_half_done(tmp_path:
         await second.tidy([wheel])
         assert len(left(tmp_path)) == 2
         await second.close()
+
+    asyncio.run(body())
+
+
+def test_a_wheel_gets_its_name_when_all_of_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a machine that goes down comes back with directories that look complete, and are not."""
+    synced: dict[int, bool] = {}
+    directory = tmp_path / "wheels"
+    really = os.fsync
+
+    def fsync(fd: int) -> None:
+        really(fd)
+        named = any(not path.name.startswith(".") for path in directory.iterdir())
+        synced.setdefault(os.fstat(fd).st_ino, named)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    async def body() -> None:
+        wheel, content = a_wheel(wheel_name("house_s"), make_wheel("house_s", files=flow_files("house_s", "one")))
+        here = house(tmp_path)
+        await here.install(wheel, content)
+        [home] = directory.iterdir()
+        inside = [home, *home.rglob("*")]
+        assert len(inside) > 5
+        assert {path: synced.get(path.stat().st_ino) for path in inside} == dict.fromkeys(inside, False)
+        assert synced[directory.stat().st_ino] is True, "the name itself, after it was given"
+        assert not list(home.glob("*.whl")), "what was downloaded is not kept twice"
+        await here.close()
 
     asyncio.run(body())
 

@@ -1,9 +1,9 @@
 """The wheels of a worker on disk: each in a directory of its own, complete or not there.
 
-A directory is named by the wheel's ``nuid`` and the interpreter, is made under another name and renamed when all is in
-it, and never changes afterwards. So an installation that fails leaves the one before untouched, a restart finds what
-it had, and workers on one machine share their directories. Each holds a lock on those it imports from; what the
-registry no longer has is removed by whoever finds it unlocked.
+A directory is named by the wheel's ``nuid`` and the interpreter, is made under another name, renamed when all is in it
+and on the disk, and never changes afterwards. So an installation that fails leaves the one before untouched, a restart
+(of the machine, too) finds what it had, and workers on one machine share their directories. Each holds a lock on those
+it imports from; what the registry no longer has is removed by whoever finds it unlocked.
 """
 
 import asyncio
@@ -58,7 +58,9 @@ class LocalWheelHouse:
             lock = _locked(making, fcntl.LOCK_EX)
             try:
                 await self._make(making, wheel, content)
+                await asyncio.to_thread(_sync_all, making)
                 _rename(making, home)
+                await asyncio.to_thread(_sync, self._directory)
             finally:
                 os.close(lock)
                 await asyncio.to_thread(shutil.rmtree, making, ignore_errors=True)
@@ -97,6 +99,7 @@ class LocalWheelHouse:
         site.mkdir()
         await pip_install(file, site, timeout_sec=self._timeout_sec)
         await asyncio.to_thread(self._check, site, wheel)
+        file.unlink()
 
     async def _download(self, file: Path, wheel: Wheel, content: AsyncIterator[bytes]) -> None:
         digest, loop, silence_sec = hashlib.sha256(), asyncio.get_running_loop(), self._timeout_sec / _DOWNLOAD_SHARE
@@ -167,7 +170,27 @@ class LocalWheelHouse:
             os.close(lock)
 
 
+def _sync_all(making: Path) -> None:
+    """Have everything on the disk before it gets the name it is found by.
+
+    Otherwise the machine could go down, and come back with the name and with files that are empty.
+    """
+    for folder, _, files in os.walk(making):
+        for name in files:
+            _sync(Path(folder) / name)
+        _sync(Path(folder))
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _rename(making: Path, home: Path) -> None:
+    """On the loop, where nobody can take it away in the middle."""
     try:
         making.rename(home)
     except OSError as error:

@@ -5,31 +5,33 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from rich.console import Console
 
 from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli.connection import API_KEY_VARIABLE, SERVER_VARIABLE
 from pyoco_server.cli.dev_submit import submit_and_watch
+from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.log_setup import begin_logging
-from pyoco_server.cli.parsing import DONE, INTERRUPTED
+from pyoco_server.cli.parsing import INTERRUPTED
 from pyoco_server.cli.service import GatewayServer, gateway_url
-from pyoco_server.cli.stopping import first_of, stop_requests
+from pyoco_server.cli.stopping import StopRequests, first_of, running
 from pyoco_server.cli.up_command import with_nats
 from pyoco_server.cli.usage import UsageError
+from pyoco_server.client import AsyncClient
+from pyoco_server.errors import InvalidInputError
 from pyoco_server.logs import HTTP_SERVICE
-from pyoco_server.settings import Settings, load_settings
+from pyoco_server.settings import Settings
 
-T = TypeVar("T")
 _DESCRIPTION = """\
 Start everything on this machine: NATS, the gateway, and a worker with the flows of the given files. The worker starts
 anew when one of the files beside them changes. Runs and their logs are kept in PYOCO_DATA_DIR (.pyoco).
 
-Ctrl-C stops it all."""
+Ctrl-C stops it all; the exit code is 130 then."""
 _EXAMPLE: Final = "pyoco-server dev flows.py"
 _LOOK_SEC: Final = 0.5
 _STOP_SEC: Final = 10.0
@@ -48,6 +50,7 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("files", metavar="FILE", nargs="*", help="files with flows")
     parser.add_argument("--port", metavar="PORT", help="the gateway's port (8000)")
     parser.add_argument("--submit", metavar="FLOW", help="submit a run of this flow and watch it")
+    parser.add_argument("--api-key", metavar="KEY", help=f"the API key to submit it with (${API_KEY_VARIABLE})")
     parser.add_argument("--once", action="store_true", help="leave when that run has ended, with its exit code")
     parser.set_defaults(run=run, example=_EXAMPLE)
 
@@ -57,45 +60,50 @@ def run(arguments: argparse.Namespace) -> int:
     for name in arguments.files:
         if not Path(name).is_file():
             raise UsageError(f"there is no file '{name}'", example=_EXAMPLE)
-    given = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **os.environ}
-    if arguments.port is not None:
-        given["PYOCO_HTTP_PORT"] = arguments.port
-    loaded = load_settings(given)
+    given = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **_without(API_KEY_VARIABLE, SERVER_VARIABLE)}
+    loaded = load_with_flags(given, arguments, {"port": "PYOCO_HTTP_PORT"}, example=_EXAMPLE)
     begin_logging(loaded, HTTP_SERVICE)
+    arguments.api_key = arguments.api_key or os.environ.get(API_KEY_VARIABLE) or None
+    if arguments.submit and loaded.settings.auth.mode != "none" and arguments.api_key is None:
+        raise UsageError(
+            f"--submit {arguments.submit}: the gateway asks for API keys, and there is none to submit it with; set "
+            f"{API_KEY_VARIABLE} or --api-key. To make one, start without --submit and use 'pyoco-server keys create' "
+            "with the address of NATS that is shown",
+            example=f"{API_KEY_VARIABLE}=pyoco_k… {_EXAMPLE} --submit {arguments.submit}",
+        )
     return asyncio.run(_everything(arguments, loaded.settings))
 
 
+def _client(arguments: argparse.Namespace, settings: Settings) -> AsyncClient:
+    """Somebody who may submit: with the key and in the header the gateway looks for it in."""
+    try:
+        header = settings.auth.api_key_header
+        return AsyncClient(gateway_url(settings), api_key=arguments.api_key, api_key_header=header)
+    except InvalidInputError as error:  # a key that cannot be sent
+        raise UsageError(f"--{error}", example=_EXAMPLE) from error
+
+
 async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
-    asked, console = stop_requests(), Console()
+    asked, console = StopRequests(), Console()
     stays = not arguments.submit or (sys.stdout.isatty() and not arguments.once)
     nats = NatsServer(Path(settings.storage.data_dir) / "nats", durability=settings.storage.durability)
     async with (
         nats,
         open_gateway(with_nats(settings, nats.url)) as services,
         GatewayServer(services).running() as serving,
-        _running(_keep_worker(arguments.files, nats.url, stays=stays)) as working,
+        running(_keep_worker(arguments.files, nats.url, stays=stays)) as working,
     ):
         url = gateway_url(settings)
         console.print(f"[bold]pyoco-server[/bold] is at {url}  (API: {url}/docs)", highlight=False)
         console.print(f"workers connect to {nats.url}; Ctrl-C stops everything", highlight=False)
         if arguments.submit:
-            async with _running(submit_and_watch(url, arguments.submit, console)) as watching:
+            asking = submit_and_watch(_client(arguments, settings), arguments.submit, console)
+            async with running(asking) as watching:
                 await first_of(asked, serving, working, watching)
                 if not stays:
                     return watching.result() if watching.done() else INTERRUPTED
         await first_of(asked, serving, working)
-        return DONE
-
-
-@asynccontextmanager
-async def _running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Something that goes on beside what is inside, and ends with it."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return asked.exit_code
 
 
 async def _keep_worker(files: Sequence[str], nats_url: str, *, stays: bool) -> None:
@@ -103,7 +111,8 @@ async def _keep_worker(files: Sequence[str], nats_url: str, *, stays: bool) -> N
     command = [sys.executable, "-m", "pyoco_server.cli.worker", "--nats-url", nats_url, "--worker-id", "dev"]
     for name in files:
         command += ["--flows", name]
-    environment = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **os.environ}
+    kept = _without(API_KEY_VARIABLE, SERVER_VARIABLE, "PYOCO_AUTH_PEPPER")  # flows have no business with them
+    environment = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **kept}
     while True:
         known = _stamps(files)
         process = await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
@@ -114,6 +123,10 @@ async def _keep_worker(files: Sequence[str], nats_url: str, *, stays: bool) -> N
                     raise UsageError("the worker could not start: what it says is above", example=_EXAMPLE)
         finally:
             await _end(process)
+
+
+def _without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in names}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

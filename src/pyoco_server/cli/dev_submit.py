@@ -9,9 +9,9 @@ _COLOURS = {"SUCCEEDED": "green", "RUNNING": "yellow", "FAILED": "red", "CANCELL
 _ENDS = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
 
-async def submit_and_watch(url: str, flow_name: str, console: Console) -> int:
+async def submit_and_watch(client: AsyncClient, flow_name: str, console: Console) -> int:
     """The exit code: 0 if the run completed."""
-    async with AsyncClient(url) as client:
+    async with client:
         run_id = await client.submit(flow_name)
         console.print(f"submitted [bold]{flow_name}[/bold]: run {run_id}", highlight=False)
         shown: dict[str, str] = {}
@@ -22,6 +22,7 @@ async def submit_and_watch(url: str, flow_name: str, console: Console) -> int:
                     console.print(f"  [{_COLOURS[status]}]{status:<9}[/] {task}", highlight=False)
             if snapshot["status"] in _ENDS:
                 told = f": {snapshot['error']}" if snapshot.get("error") else ""
-                console.print(f"[bold]{snapshot['status']}[/bold]{told}  ({url}/#/runs/{run_id})", highlight=False)
+                where = f"{client.server}/#/runs/{run_id}"
+                console.print(f"[bold]{snapshot['status']}[/bold]{told}  ({where})", highlight=False)
                 return DONE if snapshot["status"] == "COMPLETED" else FAILED
     return FAILED

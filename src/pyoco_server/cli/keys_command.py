@@ -14,9 +14,10 @@ from pyoco_server.app.keys import DEFAULT_SCOPES, IssuedKey, KeyDesk
 from pyoco_server.app.ports.keys import StoredKey
 from pyoco_server.bootstrap.gateway import open_key_desk
 from pyoco_server.cli.argument_types import seconds
+from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.output import Column, joined, moment, note, print_json, print_table
 from pyoco_server.cli.parsing import DONE
-from pyoco_server.settings import Settings, load_settings
+from pyoco_server.settings import Settings
 
 _DESCRIPTION = """\
 Create, list, revoke and rotate the API keys the gateway asks for with PYOCO_HTTP_AUTH_MODE=api_key.
@@ -87,8 +88,8 @@ def _action(
 
 
 def _run(arguments: argparse.Namespace, act: Act) -> int:
-    given = {} if arguments.nats_url is None else {"PYOCO_NATS_URL": arguments.nats_url}
-    asyncio.run(_at_the_desk(load_settings({**os.environ, **given}).settings, arguments, act))
+    loaded = load_with_flags(os.environ, arguments, {"nats_url": "PYOCO_NATS_URL"}, example=_EXAMPLE)
+    asyncio.run(_at_the_desk(loaded.settings, arguments, act))
     return DONE
 
 

@@ -2,14 +2,22 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
 
+from pyoco_server.adapters.jetstream.connection import NotLetInError
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli.awaiting import opened, tell_away
+from pyoco_server.cli.stopping import running
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.gateway.app import create_app
-from pyoco_server.gateway.services import Services
+from pyoco_server.gateway.services import Awaited, Services
 from pyoco_server.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 
 def gateway_url(settings: Settings) -> str:
@@ -22,10 +30,11 @@ def gateway_url(settings: Settings) -> str:
 class GatewayServer:
     """The gateway, listening."""
 
-    def __init__(self, services: Services) -> None:
-        self._host, self._port = services.settings.http.host, services.settings.http.port
+    def __init__(self, given: Services | Awaited) -> None:
+        self._host, self._port = given.settings.http.host, given.settings.http.port
+        self._app = create_app(lambda: contextlib.nullcontext(given))
         config = uvicorn.Config(
-            create_app(lambda: contextlib.nullcontext(services)),
+            self._app,
             host=self._host,
             port=self._port,
             log_config=None,
@@ -51,6 +60,13 @@ class GatewayServer:
             self._server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
 
+    async def serve_when_possible(self, settings: Settings) -> None:
+        """Wait for NATS, and serve as long as this is not cancelled; raises what is wrong beside its absence."""
+        async with contextlib.AsyncExitStack() as stack:
+            self._app.state.services = await opened(stack, lambda: open_gateway(settings))
+            _log.info("NATS is there; requests are served", extra={"action": "nats_arrived"})
+            await asyncio.Event().wait()
+
     async def _serve(self) -> None:
         try:
             await self._server.serve()
@@ -59,6 +75,27 @@ class GatewayServer:
                 f"the gateway cannot listen on {self._host}:{self._port}: is the port taken? (see the log)",
                 example=f"pyoco-server up --port {self._port + 1}",
             ) from error
+
+
+@contextlib.asynccontextmanager
+async def gateway_on(settings: Settings) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """The gateway, listening; the end of one of these tasks is the end of it.
+
+    If NATS is away it listens all the same, tells so to whoever asks, and serves as soon as it can.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        given: Services | Awaited
+        try:
+            given = await stack.enter_async_context(open_gateway(settings))
+        except NotLetInError:
+            raise
+        except UnavailableError as error:
+            tell_away(error)
+            given = Awaited(settings)
+        gateway, tasks = GatewayServer(given), []
+        if isinstance(given, Awaited):  # left after the server: what is being served is not taken away
+            tasks.append(await stack.enter_async_context(running(gateway.serve_when_possible(settings))))
+        yield [*tasks, await stack.enter_async_context(gateway.running())]
 
 
 class _Server(uvicorn.Server):

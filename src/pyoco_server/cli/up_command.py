@@ -3,24 +3,24 @@
 import argparse
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from pyoco_server.adapters.nats_server import NatsServer, nats_bootstrap_command
-from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
-from pyoco_server.cli.parsing import DONE
-from pyoco_server.cli.service import GatewayServer
-from pyoco_server.cli.stopping import first_of, stop_requests
+from pyoco_server.cli.service import gateway_on
+from pyoco_server.cli.stopping import StopRequests, first_of
 from pyoco_server.logs import HTTP_SERVICE
-from pyoco_server.settings import Settings, load_settings
+from pyoco_server.settings import Settings
 
 _DESCRIPTION = """\
 Start the HTTP gateway. Without --nats-url (or PYOCO_NATS_URL) it starts a NATS server of its own, with its data in
-PYOCO_DATA_DIR; workers connect to it on --nats-client-port.
+PYOCO_DATA_DIR; workers connect to it on --nats-client-port. If the NATS of --nats-url is away, the gateway listens all
+the same, answers 503, and serves as soon as it is there.
 
 Every option has an environment variable (see docs/settings.md); the option wins."""
 _EXAMPLE: Final = "pyoco-server up --port 8000 --nats-url nats://10.0.0.5:4222"
@@ -65,24 +65,17 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    loaded = load_settings({**os.environ, **_as_variables(arguments)})
+    loaded = load_with_flags(os.environ, arguments, _VARIABLES, example=_EXAMPLE)
     begin_logging(loaded, HTTP_SERVICE)
     collect_less_often()
-    asyncio.run(_serve(arguments, loaded.settings))
-    return DONE
+    return asyncio.run(_serve(arguments, loaded.settings))
 
 
-def _as_variables(arguments: argparse.Namespace) -> Mapping[str, str]:
-    given = {variable: getattr(arguments, name) for name, variable in _VARIABLES.items()}
-    return {variable: text for variable, text in given.items() if text is not None}
-
-
-async def _serve(arguments: argparse.Namespace, settings: Settings) -> None:
-    asked = stop_requests()
-    async with _nats(arguments, settings) as (connected, supervision), open_gateway(connected) as services:
-        gateway = GatewayServer(services)
-        async with gateway.running() as serving:
-            await first_of(asked, serving, *supervision)
+async def _serve(arguments: argparse.Namespace, settings: Settings) -> int:
+    asked = StopRequests()
+    async with _nats(arguments, settings) as (connected, supervision), gateway_on(connected) as serving:
+        await first_of(asked, *serving, *supervision)
+    return asked.exit_code
 
 
 @asynccontextmanager

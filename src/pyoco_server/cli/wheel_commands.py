@@ -1,11 +1,18 @@
 """``wheels``, ``wheel-history``, ``wheel-upload`` and ``wheel-delete``: the code workers are given."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import Progress as Bars
+
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import connected
+from pyoco_server.cli.descriptions import one_line
 from pyoco_server.cli.output import (
     Column,
     add_output_option,
@@ -20,8 +27,7 @@ from pyoco_server.cli.output import (
 from pyoco_server.cli.parsing import DONE
 from pyoco_server.cli.subcommands import add_command
 from pyoco_server.cli.usage import UsageError
-from pyoco_server.client import calls
-from pyoco_server.client.steps import Sent
+from pyoco_server.client.wheel_upload import Progress
 from pyoco_server.core.wire import JsonObject
 
 if TYPE_CHECKING:
@@ -108,19 +114,36 @@ def _history(arguments: argparse.Namespace) -> int:
 
 
 def _upload(arguments: argparse.Namespace) -> int:
-    with connected(arguments) as client:
-        return _tell(client.do(_from_file(arguments)))
-
-
-def _from_file(arguments: argparse.Namespace) -> Sent[JsonObject]:
     path = Path(arguments.wheel_file)
     if path.suffix != ".whl":
         raise UsageError(f"--wheel-file {path}: not the name of a wheel (*.whl)", example=_UPLOAD_EXAMPLE)
-    try:
-        return calls.upload_wheel(path, tags=arguments.tags, replace=arguments.replace)
-    except (OSError, ValueError) as error:  # ValueError: a name no file can have
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--wheel-file {path}: {reason}", example=_UPLOAD_EXAMPLE) from error
+    with connected(arguments) as client:
+        try:
+            with _shown_progress(path.name) as progress:
+                answer = client.upload_wheel(path, tags=arguments.tags, replace=arguments.replace, progress=progress)
+        except (OSError, ValueError) as error:  # ValueError: a name no file can have
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"--wheel-file {path}: {reason}", example=_UPLOAD_EXAMPLE) from error
+    return _tell(answer)
+
+
+@contextmanager
+def _shown_progress(name: str) -> Iterator[Progress | None]:
+    """A bar beside the output, if somebody sits there to see it; it is gone when there is an answer."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bars(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+        task = bars.add_task(one_line(name), total=None)
+
+        def progress(sent: int, size: int) -> None:
+            bars.update(task, completed=sent, total=size)
+            if sent == size:
+                bars.update(task, description="sent; the gateway checks it")
+
+        yield progress
 
 
 def _delete(arguments: argparse.Namespace) -> int:

@@ -2,29 +2,32 @@
 
 import argparse
 import asyncio
+import contextlib
+import functools
 import logging
 import os
 import re
-import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+from pyoco_server.cli.awaiting import opened
+from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
-from pyoco_server.cli.parsing import DONE, Parser, run_command_line
+from pyoco_server.cli.parsing import Parser, run_command_line
+from pyoco_server.cli.stopping import StopRequests, first_of, running
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.flows.model import Isolation
 from pyoco_server.logs import WORKER_SERVICE
-from pyoco_server.settings import Settings, SettingsError, load_settings
+from pyoco_server.settings import Settings
 from pyoco_server.worker.flow_source import FlowSource, Resolver, ResolverError, discover, load_resolver, no_flows
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.wheel_sync_flows import FreshResolver
-from pyoco_server.worker.worker import Worker
 
 _DESCRIPTION = """\
 Take jobs from NATS and run their flows.
@@ -32,8 +35,11 @@ Take jobs from NATS and run their flows.
 Flows are found by --flow-resolver, a function that is given a flow's name and returns it (KeyError: no such flow), or
 in the modules given with --flows, by their names. Without either, only runs submitted as flow.yaml can be run.
 
+A worker waits for a NATS that is away, unless it is to --run-once.
+
 SIGTERM or Ctrl-C finishes the runs in hand, or hands them back after PYOCO_WORKER_STOP_TIMEOUT_SEC; a second one hands
-them back at once. Every option has an environment variable (see docs/settings.md); the option wins."""
+them back at once. The exit code is 0 after SIGTERM and 130 after Ctrl-C. Every option has an environment variable (see
+docs/settings.md); the option wins."""
 _log = logging.getLogger(__name__)
 _EXAMPLE: Final = "pyoco-worker --tags cpu,gpu --flows myproject.flows"
 
@@ -43,6 +49,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _VARIABLES: Final = {
     "nats_url": "PYOCO_NATS_URL",
     "concurrency": "PYOCO_WORKER_CONCURRENCY",
+    "wheel_sync": "PYOCO_WHEEL_SYNC_ENABLED",
     "wheel_sync_dir": "PYOCO_WHEEL_SYNC_DIR",
     "wheel_sync_interval_sec": "PYOCO_WHEEL_SYNC_INTERVAL_SEC",
     "wheel_install_timeout_sec": "PYOCO_WHEEL_INSTALL_TIMEOUT_SEC",
@@ -82,23 +89,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        loaded = load_settings({**os.environ, **_as_variables(arguments)})
+        loaded = load_with_flags(os.environ, arguments, _VARIABLES, example=_EXAMPLE)
         begin_logging(loaded, WORKER_SERVICE)
         options = _options(arguments, loaded.settings)
         fresh = FreshResolver(lambda: _resolver(arguments), _modules(arguments))
         if not loaded.settings.wheels.sync_enabled:
             fresh.make()  # nothing will come: what is not there now is a mistake
-    except (SettingsError, ResolverError) as error:
+    except ResolverError as error:
         raise UsageError(str(error), example=_EXAMPLE) from error
     collect_less_often()
     return asyncio.run(_work(loaded.settings, options, fresh, run_once=arguments.run_once))
-
-
-def _as_variables(arguments: argparse.Namespace) -> Mapping[str, str]:
-    given = {variable: getattr(arguments, name) for name, variable in _VARIABLES.items()}
-    if arguments.wheel_sync is not None:
-        given["PYOCO_WHEEL_SYNC_ENABLED"] = "1" if arguments.wheel_sync else "0"
-    return {variable: text for variable, text in given.items() if text is not None}
 
 
 def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions:
@@ -135,22 +135,26 @@ def _resolver(arguments: argparse.Namespace) -> Resolver:
 
 
 async def _work(settings: Settings, options: WorkerOptions, flows: FreshResolver, *, run_once: bool) -> int:
-    async with (
-        open_platform(settings, name=f"pyoco-worker {options.worker_id}") as platform,
-        open_worker(platform, settings, options, FlowSource(flows), on_new_code=flows.renew) as worker,
-    ):
-        _stop_on_signals(worker)
+    asked = StopRequests()
+    async with contextlib.AsyncExitStack() as stack:
+        opening = functools.partial(open_platform, settings, name=f"pyoco-worker {options.worker_id}")
+        if run_once:  # nobody has the time to wait
+            platform = await stack.enter_async_context(opening())
+        else:
+            async with running(opened(stack, opening)) as waiting:
+                await first_of(asked, waiting)
+                if not waiting.done():
+                    return asked.exit_code
+                platform = waiting.result()
+        worker = await stack.enter_async_context(
+            open_worker(platform, settings, options, FlowSource(flows), on_new_code=flows.renew)
+        )
+        asked.on_each(worker.stop)
         if run_once:
             await worker.run_once()
         else:
             await worker.run()
-    return DONE
-
-
-def _stop_on_signals(worker: Worker) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
+    return asked.exit_code
 
 
 if __name__ == "__main__":

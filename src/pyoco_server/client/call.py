@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import IO, Any, Generic, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -15,8 +15,8 @@ from pyoco_server.errors import InvalidInputError
 T = TypeVar("T")
 U = TypeVar("U")
 Query = Sequence[tuple[str, str]]
-Upload = tuple[str, bytes, str]
-"""Name, content and media type of a file."""
+Upload = tuple[str, "bytes | IO[bytes]", str]
+"""Name, content and media type of a file; one that is open is sent as it is read."""
 _SHOWN = 200
 
 

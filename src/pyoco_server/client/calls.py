@@ -234,19 +234,6 @@ def wheel_history(
     return Sent(Call(method="GET", path="/wheels/history", query=query, read=as_array))
 
 
-def upload_wheel(
-    wheel: "os.PathLike[str] | bytes", *, name: str | None = None, tags: Sequence[str] = (), replace: bool = True
-) -> Sent[JsonObject]:
-    """Upload a wheel for the workers that have one of the tags, or for all; bytes need the ``name`` of their file."""
-    content = wheel if isinstance(wheel, bytes) else Path(wheel).read_bytes()
-    called = name or ("" if isinstance(wheel, bytes) else Path(wheel).name)
-    if not called:
-        raise InvalidInputError("name: bytes have none, say what the file is called, such as demo-1.0-py3-none-any.whl")
-    form = {"replace": "true" if replace else "false"} | ({"tags": ",".join(tags)} if tags else {})
-    files = {"wheel": (called, content, "application/octet-stream")}
-    return Sent(Call(method="POST", path="/wheels", form=form, files=files, read=as_object))
-
-
 def download_wheel(name: str) -> Sent[bytes]:
     """The content of a wheel."""
     return Sent(Call(method="GET", path=f"/wheels/{segment('name', name)}", read=as_bytes))

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from pyoco_server.client import calls, walking, watching
+from pyoco_server.client import calls, walking, watching, wheel_upload
 from pyoco_server.client.steps import Plan, Series
 
 P = ParamSpec("P")
@@ -119,6 +119,6 @@ class Operations:
 
     wheels = One(calls.wheels)
     wheel_history = One(calls.wheel_history)
-    upload_wheel = One(calls.upload_wheel)
+    upload_wheel = One(wheel_upload.upload_wheel)
     download_wheel = One(calls.download_wheel)
     delete_wheel = One(calls.delete_wheel)

@@ -13,7 +13,13 @@ from typing_extensions import override
 from pyoco_server.logs.context import bound_fields
 from pyoco_server.logs.plain import clean, plain_fields, safe_repr
 
+ONE_LINE: Final = "pyoco_one_line"
+"""Set on a record of something expected: its traceback is short, and no lines for people are spent on it."""
+INNERMOST: Final = 3
+"""So many places a short traceback names, counted from where the exception was raised."""
+
 _NOT_EXTRA: Final = {
+    ONE_LINE,
     *logging.makeLogRecord({}).__dict__,
     "asctime",
     "color_message",  # uvicorn's copy of its message, with colours
@@ -55,6 +61,8 @@ class JsonFormatter(logging.Formatter):
         problem = dict(self._exception(record))
         extra = {key: value for key, value in list(record.__dict__.items()) if key not in _NOT_EXTRA}
         callers = plain_fields({**bound_fields(), **extra})
+        if not self._include_traceback:
+            callers.pop("traceback", None)  # of an exception that was raised in another process
         taken = ours.keys() | where.keys() | problem.keys()
         for name in [name for name in callers if name in taken]:
             callers[f"{name}_"] = callers.pop(name)
@@ -69,7 +77,8 @@ class JsonFormatter(logging.Formatter):
             if place := _raised_at(error.__traceback__):
                 yield "exception_at", place
             if self._include_traceback:
-                yield "traceback", clean("".join(traceback.format_exception(error)))
+                limit = -INNERMOST if hasattr(record, ONE_LINE) else None
+                yield "traceback", clean("".join(traceback.format_exception(error, limit=limit)))
         elif record.exc_text and self._include_traceback:
             yield "traceback", clean(record.exc_text)
         if record.stack_info:
@@ -87,7 +96,9 @@ class TextFormatter(JsonFormatter):
         place = f"{fields.pop('file')}:{fields.pop('line')} {fields.pop('function')}"
         for name in ("process", "thread"):
             fields.pop(name)
-        below = [fields.pop(name) for name in ("traceback", "stack") if name in fields]
+        below = [str(fields.pop(name)) for name in ("traceback", "stack") if name in fields]
+        if hasattr(record, ONE_LINE):
+            below.clear()
         pairs = "".join(f" {name}={_short(value)}" for name, value in fields.items())
         lines = [f"{head}: {message}{pairs} ({place})", *(text.rstrip("\n") for text in below)]
         return "\n".join(lines).translate(_CONTROL).replace("\n", "\n    ")

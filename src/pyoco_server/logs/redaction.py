@@ -27,6 +27,8 @@ _ASSIGNED: Final = re.compile(
     r"""(?:(?:bearer|basic)\s+)?[^\s"',;&]+""",
     re.IGNORECASE,
 )
+_API_KEY: Final = re.compile(r"pyoco_(k[0-9a-f]{16})_[0-9a-f]*")
+"""A key of ours, or the beginning of one. Its id is no secret, and whoever reads the log must know what to revoke."""
 
 
 def is_secret(name: str) -> bool:
@@ -35,7 +37,9 @@ def is_secret(name: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """A text without the logins in its addresses and without what it assigns to a secret's name (``token=…``)."""
+    """A text without the logins in its addresses, what it assigns to a secret's name (``token=…``), and API keys."""
+    if "pyoco_k" in text:
+        text = _API_KEY.sub(rf"\g<1>_{HIDDEN}", text)
     if "://" in text:
         text = _LOGIN.sub(f"{HIDDEN}@", text)
     if "=" in text or ":" in text:  # most texts have neither, and are spared the search
