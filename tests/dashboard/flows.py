@@ -74,4 +74,5 @@ form = (
     )
     >> _task("take", _take)
 )
+rounds = Flow("rounds") >> _task("load", _quick) >> (_task("train", _quick) >> _task("score", _quick))[3]
 wide = Flow("wide") >> _task("split", _quick) >> Parallel([_task(f"part_{n:03d}", _quick) for n in range(496)])

@@ -148,10 +148,16 @@ def test_keys_lead_everywhere(look: Look) -> None:
 
 
 def test_a_worker_is_hidden_and_shown_again(look: Look, site: Site) -> None:
+    site.ended("hello")
     seen: Callable[[], list[Any]] = lambda: site.client.get("/workers").json()  # noqa: E731
     with look() as visit:
         page = visit.go("#/workers?hidden=1")
         card = page.locator("[data-worker=dev]")
+        expect(card).to_contain_text("Heartbeat")
+        expect(card).to_contain_text("default")
+        expect(card.locator("a[href^='#/runs/']").last).to_be_visible()  # the run it had last
+        card.get_by_text("Wheel sync details").click()
+        expect(card.get_by_role("region", name="Wheel sync details")).to_contain_text('"enabled": false')
         card.get_by_role("button", name="Hide this worker").click()
         expect(card).to_contain_text("hidden")
         assert seen() == []

@@ -1,6 +1,7 @@
 """One run: drawn live, looked at as it was, acted upon."""
 
 import json
+import re
 
 from playwright.sync_api import Page, expect
 
@@ -50,6 +51,7 @@ def test_a_run_is_seen_to_go_on_and_cancelled_with_a_reason(look: Look, site: Si
         page = visit.go(f"#/runs/{run_id}?node=sleeps")
         expect(page.locator(".node[data-id=sleeps]")).to_have_attribute("data-tone", "running")
         expect(page.locator(".node-progress")).to_contain_text("two of five")
+        expect(page.locator(".run-header .alive")).to_have_text("alive")
         page.get_by_role("button", name="Cancel run").click()
         page.get_by_role("dialog").get_by_label("Reason").fill("wrong month")
         page.get_by_role("dialog").get_by_role("button", name="Cancel run").click()
@@ -64,6 +66,46 @@ def test_a_run_is_seen_to_go_on_and_cancelled_with_a_reason(look: Look, site: Si
         expect(page.get_by_role("button", name="Archive")).to_be_hidden()
         visit.check()
     assert site.run(run_id)["archived_at"] is not None
+
+
+def test_the_rounds_of_a_loop_are_drawn_one_below_the_other(look: Look, site: Site) -> None:
+    run_id = site.ended("rounds")
+    with look() as visit:
+        page = visit.go(f"#/runs/{run_id}")
+        expect(page.locator(".graph .round")).to_have_text(["1", "2", "3"])
+        boxes = [
+            box
+            for one in page.locator(".graph .node[aria-label^='train,']").all()
+            if (box := one.bounding_box()) is not None
+        ]
+        assert len(boxes) == 3
+        assert len({round(box["x"]) for box in boxes}) == 1
+        tops = [box["y"] for box in boxes]
+        assert len(set(tops)) == 3
+        visit.check()
+
+
+def test_a_wait_is_drawn_as_one(look: Look, site: Site) -> None:
+    run_id = site.waiting("ask")
+    with look() as visit:
+        page = visit.go(f"#/runs/{run_id}")
+        expect(page.locator(".node[data-id=approval]")).to_have_attribute("data-tone", "waiting")
+        page.get_by_role("tab", name="Timeline").click()
+        expect(page.locator(".time-bar[data-kind=waiting]")).to_have_count(1)
+        visit.check()
+    site.client.post(f"/runs/{run_id}/cancel", json={})
+
+
+def test_times_are_in_the_zone_of_whoever_looks(look: Look, site: Site) -> None:
+    run_id = site.ended("hello")
+    told: dict[str, str] = {}
+    for zone in ("UTC", "Asia/Tokyo"):
+        with look(timezone_id=zone) as visit:
+            page = visit.go(f"#/runs/{run_id}")
+            told[zone] = page.locator(".run-header time").first.inner_text()
+            visit.check()
+    hours = {zone: int(re.search(r"(\d\d):\d\d:\d\d", text)[1]) for zone, text in told.items()}  # type: ignore[index]
+    assert (hours["Asia/Tokyo"] - hours["UTC"]) % 24 == 9
 
 
 def test_a_wait_is_resumed_by_a_choice(look: Look, site: Site) -> None:
@@ -132,6 +174,20 @@ def test_the_slider_shows_the_run_as_it_was(look: Look, site: Site) -> None:
         page.keyboard.press("End")
         expect(page.locator(".node[data-id=finish]")).to_have_attribute("data-tone", "good")
         expect(page.locator(".then")).to_be_hidden()
+        visit.check()
+
+
+def test_what_went_in_and_what_came_out_is_shown(look: Look, site: Site) -> None:
+    run_id = site.ended("retried", params={"month": "2026-10"})
+    with look() as visit:
+        page = visit.go(f"#/runs/{run_id}?tab=data")
+        expect(page.get_by_role("region", name="Parameters")).to_contain_text('"month": "2026-10"')
+        expect(page.get_by_role("region", name="Results")).to_contain_text('"flaky": "there you are"')
+        expect(page.get_by_role("region", name="Raw JSON")).to_contain_text('"task_records"')
+        visit.move(f"#/runs/{run_id}?node=flaky")  # another place of the same run, by its address
+        expect(page.locator(".inspector h2")).to_have_text("flaky")
+        expect(page.locator(".inspector")).to_contain_text("Failed attempts")
+        expect(page.get_by_role("heading", name="Error", exact=True)).to_have_count(0)  # in the end it was well
         visit.check()
 
 

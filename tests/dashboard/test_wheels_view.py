@@ -1,5 +1,6 @@
 """Wheels: uploaded, refused, downloaded and deleted in the page."""
 
+import base64
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -30,3 +31,30 @@ def test_a_wheel_comes_and_goes(look: Look, site: Site, tmp_path: Path) -> None:
         expect(page.locator("tr", has_text=wheel.name)).to_have_count(2)  # what happened is still told
         visit.check("409")
     assert site.client.get("/wheels").json() == []
+
+
+DROP = """([place, name, content]) => {
+  const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+  const carried = new DataTransfer();
+  carried.items.add(new File([bytes], name));
+  const drag = (kind) => place.dispatchEvent(
+    new DragEvent(kind, { dataTransfer: carried, bubbles: true, cancelable: true }));
+  drag("dragenter");
+  const taken = !drag("dragover");
+  const marked = place.classList.contains("over");
+  drag("drop");
+  return [taken, marked, place.classList.contains("over")];
+}"""
+
+
+def test_a_wheel_is_dropped_onto_the_page(look: Look, site: Site) -> None:
+    name, content = wheel_name("dropped"), make_wheel("dropped")
+    with look() as visit:
+        page = visit.go("#/wheels")
+        place = page.locator(".drop")
+        told = page.evaluate(DROP, [place.element_handle(), name, base64.b64encode(content).decode()])
+        assert told == [True, True, False]  # it may be dropped here, that is to be seen, and over when it is done
+        expect(page.locator("tr", has_text=name).first).to_be_visible()
+        visit.check()
+    assert site.client.get(f"/wheels/{name}").content == content
+    site.client.delete(f"/wheels/{name}")

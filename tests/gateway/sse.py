@@ -52,12 +52,14 @@ class Watching:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._last = ""
 
     async def next(self, name: str = "snapshot") -> dict[str, Any]:
         """The next event of this name."""
         while True:
             line = (await self._reader.readline()).decode()
-            assert line, "the stream ended"
+            assert line, f"the stream ended after {self._last!r}"
+            self._last = line
             if line.startswith(f"event: {name}"):
                 data: dict[str, Any] = json.loads((await self._reader.readline()).decode().removeprefix("data: "))
                 return data

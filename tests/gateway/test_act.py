@@ -3,9 +3,11 @@
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
-from tests.gateway.stand import check_error, ended, listed, submit, unique, until, waiting
+from pyoco_server.gateway.services import Services
+from tests.gateway.stand import Stand, check_error, ended, listed, submit, unique, until, waiting
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
 
@@ -52,11 +54,118 @@ def test_a_run_there_is_not(client: httpx.Client, run_id: str, act: str) -> None
     check_error(client.post(f"/runs/{run_id}/{act}", json={}), 404, "ERR-PYOCO-0005")
 
 
-@pytest.mark.parametrize("body", [{"reason": 1}, {"reason": "x" * 2_001}, [], "no"])
-def test_a_cancel_that_is_not_valid_changes_nothing(client: httpx.Client, body: Any) -> None:
+JSON = {"Content-Type": "application/json"}
+ANY_BODY: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "null": {"json": None},
+    "a number for a reason": {"json": {"reason": 3}},
+    "a list": {"json": ["enough"]},
+    "a text": {"json": "enough"},
+    "plain text": {"content": "enough", "headers": {"Content-Type": "text/plain"}},
+    "a form": {"data": {"reason": "enough"}},
+    "half an object": {"content": b'{"reason":', "headers": JSON},
+    "not utf-8": {"content": b'{"reason": "\xff"}', "headers": JSON},
+    "half a surrogate pair": {"content": b'{"reason": "\\ud800"}', "headers": JSON},
+    "nested without end": {"content": b"[" * 100_000, "headers": JSON},
+}
+
+
+@pytest.mark.spec("004 REQ-0023", "004 §付録D POST /runs/{run_id}/cancel")
+@pytest.mark.parametrize("body", ANY_BODY.values(), ids=ANY_BODY.keys())
+def test_a_cancel_needs_no_body_and_takes_any(client: httpx.Client, body: dict[str, Any]) -> None:
     run_id = submit(client, tag=unique("nobody"))
-    check_error(client.post(f"/runs/{run_id}/cancel", json=body), 422, "ERR-PYOCO-0002")
-    assert client.get(f"/runs/{run_id}").json()["status"] == "PENDING"
+    answer = client.post(f"/runs/{run_id}/cancel", **body)
+    assert (answer.status_code, answer.json()["status"]) == (200, "CANCELLING")
+    assert answer.json()["cancel_reason"] is None
+
+
+def test_a_reason_is_kept_as_far_as_it_is_not_too_long(client: httpx.Client) -> None:
+    run_id = submit(client, tag=unique("nobody"))
+    answer = client.post(f"/runs/{run_id}/cancel", json={"reason": "é" * 2_001, "more": 1})
+    assert answer.json()["cancel_reason"] == "é" * 2_000
+
+
+# --- Runs of somebody else -------------------------------------------------------------------------------------------
+
+
+def foreign(stand: Stand, body: bytes) -> str:
+    """A run of which there is only what another producer has written to the bucket."""
+    run_id = unique("foreign")
+
+    async def write(given: Services) -> None:
+        await given.snapshots.write(run_id, body, position=0)
+
+    stand.call(write)
+    return run_id
+
+
+@pytest.mark.spec("004 REQ-0023", "004 §付録D POST /runs/{run_id}/cancel")
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING", "CANCELLING"])
+def test_a_run_that_is_only_a_snapshot_is_cancelled(stand: Stand, client: httpx.Client, status: str) -> None:
+    known = {"flow_name": "theirs", "status": status, "params": {"n": 1}, "tag": "cpu", "updated_at": 1.0}
+    run_id = foreign(stand, msgspec.json.encode(known))
+    answer = client.post(f"/runs/{run_id}/cancel", json={"reason": "enough"})
+    assert answer.status_code == 200, answer.text
+    said = answer.json()
+    assert (said["status"], said["flow_name"], said["params"], said["tag"]) == ("CANCELLING", "theirs", {"n": 1}, "cpu")
+    assert (said["cancel_requested_at"] > 1, said["cancel_reason"]) == (True, "enough")
+    assert ended(client, run_id)["status"] == "CANCELLED"
+    events = client.get(f"/runs/{run_id}/events").json()["events"]
+    assert [event["type"] for event in events] == [
+        "EXECUTION_CREATED",
+        "EXECUTION_CANCEL_REQUESTED",
+        "EXECUTION_CANCELED",
+    ]
+    assert events[0]["actor"] == {"kind": "external", "id": "snapshot"}
+    assert client.post(f"/runs/{run_id}/cancel").json()["status"] == "CANCELLED"
+
+
+@pytest.mark.spec("004 REQ-0023", "004 §付録C cancel")
+@pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
+def test_a_snapshot_of_a_run_that_has_ended_stays_as_it_is(stand: Stand, client: httpx.Client, status: str) -> None:
+    run_id = foreign(stand, msgspec.json.encode({"flow_name": "theirs", "status": status, "updated_at": 1.0}))
+    answer = client.post(f"/runs/{run_id}/cancel")
+    assert answer.status_code == 200
+    assert answer.json() == {"flow_name": "theirs", "status": status, "updated_at": 1.0}
+    check_error(client.get(f"/runs/{run_id}/events"), 404, "ERR-PYOCO-0005")
+
+
+@pytest.mark.spec("004 REQ-0004", "004 REQ-0005")
+@pytest.mark.parametrize("body", [b"", b"not json", b"[1]", b"5", b'{"a":', b"\xff", b"[" * 100_000])
+def test_what_is_no_snapshot_is_told_without_a_crash(
+    stand: Stand, client: httpx.Client, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    run_id = foreign(stand, body)
+    for answer in (
+        client.get(f"/runs/{run_id}"),
+        client.get(f"/runs/{run_id}/tasks"),
+        client.get(f"/runs/{run_id}/watch"),
+        client.post(f"/runs/{run_id}/cancel"),
+    ):
+        check_error(answer, 500, "ERR-PYOCO-0106")
+        assert run_id in answer.json()["detail"]
+    assert "request_crashed" not in [record.__dict__.get("action") for record in caplog.records]
+
+
+def test_a_snapshot_with_odd_fields_is_shown(stand: Stand, client: httpx.Client) -> None:
+    run_id = foreign(stand, b'{"tenant_id": 5, "status": ["odd"], "worker_id": {}, "updated_at": "now"}')
+    assert client.get(f"/runs/{run_id}").json()["status"] == ["odd"]
+    assert client.get(f"/runs/{run_id}/tasks").json()["status"] == ["odd"]
+    assert client.post(f"/runs/{run_id}/cancel").json()["status"] == "CANCELLING"
+
+
+def test_a_snapshot_that_was_damaged_is_mended_from_the_log(stand: Stand, client: httpx.Client) -> None:
+    run_id = submit(client, tag=unique("nobody"))
+
+    async def damage(given: Services) -> None:
+        stored = await given.snapshots.read(run_id)
+        assert stored is not None
+        await given.snapshots.write(run_id, b"oh", position=stored.position)
+
+    stand.call(damage)
+    check_error(client.get(f"/runs/{run_id}"), 500, "ERR-PYOCO-0106")
+    assert client.post(f"/runs/{run_id}/cancel").json()["status"] == "CANCELLING"
+    assert client.get(f"/runs/{run_id}").json()["status"] == "CANCELLED"
 
 
 # --- Many at once ----------------------------------------------------------------------------------------------------

@@ -136,7 +136,28 @@ def test_an_execution_is_created_once(client: httpx.Client) -> None:
     assert client.post("/executions", json=body).status_code == 202
     check_error(client.post("/executions", json=body), 409, "ERR-PYOCO-0103")
     check_error(client.post("/executions", json={**body, "executionId": "a.b"}), 422, "ERR-PYOCO-0002")
-    check_error(client.post("/executions", json={"graphId": graph_id, "input": {"run": 1}}), 422, "ERR-PYOCO-0002")
+    check_error(client.post("/executions", json={"graphId": graph_id, "platform": 1}), 422, "ERR-PYOCO-0002")
+
+
+@pytest.mark.spec("000 §3.1")
+@pytest.mark.parametrize("given", [{}, {"input": {"a": 1}}, {"input": {}}, {"input": {"run": 5}}], ids=str)
+def test_the_input_is_kept_as_it_was_given(client: httpx.Client, given: dict[str, Any]) -> None:
+    graph_id = a_graph(client)
+    answer = client.post("/executions", json={"graphId": graph_id, **given}).json()
+    mine = answer["executionId"]
+    payload = answer["events"][0]["payload"]
+    assert {name: payload[name] for name in payload.keys() & {"input"}} == given
+    state = client.get(f"/executions/{mine}").json()
+    assert state.get("input") == given.get("input")
+    shown = client.get(f"/runs/{mine}").json()
+    assert (shown["flow_name"], shown["tag"], shown["tags"]) == (graph_id, "external", ["external"])
+
+
+def test_a_graph_has_one_name(client: httpx.Client) -> None:
+    graph_id = a_graph(client)
+    graph = client.get(f"/graphs/{graph_id}").json()
+    assert client.put(f"/graphs/{graph_id}", json=graph).status_code == 200
+    check_error(client.put(f"/graphs/{unique('other')}", json=graph), 422, "ERR-PYOCO-0002")
 
 
 def test_keys_are_honoured(client: httpx.Client) -> None:

@@ -128,6 +128,12 @@ def _try(operation: APIOperation[Any, Any, Any, Any], mode: GenerationMode, know
         for name, values in known.items():
             if name in (case.path_parameters or {}) and not case.path.endswith("/watch"):
                 case.path_parameters[name] = data.draw(st.sampled_from([*values, case.path_parameters[name]]))
+        if case.path.endswith("/watch"):  # what goes on for minutes unless it is told not to
+            case.query = (
+                {"timeout_sec": 1, **(case.query or {})}
+                if mode.is_negative
+                else {**(case.query or {}), "timeout_sec": 1}
+            )
         case.call_and_validate(checks=CHECKS, timeout=20)
 
     ask()

@@ -158,6 +158,15 @@ def test_metrics(client: httpx.Client) -> None:
         assert metric(client, f'pyoco_runs_total{{status="{status}"}}') >= 0
 
 
+@pytest.mark.spec("004 REQ-0014", "004 §付録D GET /metrics")
+def test_what_is_counted_is_a_whole_number(client: httpx.Client) -> None:
+    lines = client.get("/metrics").text.splitlines()
+    samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    counted = [name for name in samples if "_seconds" not in name or "_bucket" in name or "_count" in name]
+    assert {"pyoco_workers_alive_total", "pyoco_dlq_messages_total"} < set(counted)
+    assert [samples[name] for name in counted if not samples[name].isdigit()] == []
+
+
 def test_metrics_cost_the_same_however_many_runs_there_are(stand: Stand, client: httpx.Client) -> None:
     def requests() -> int:
         async def sent(given: Services) -> int:

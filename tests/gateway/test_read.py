@@ -1,10 +1,12 @@
 """Looking at runs: REQ-0004, REQ-0005, REQ-0006."""
 
+import json
 from typing import Any
 
 import httpx
 import pytest
 
+from pyoco_server.core import decode_event, fold, state_to_dict
 from pyoco_server.gateway.services import Services
 from tests.gateway.stand import Stand, check_error, ended, listed, submit, unique, waiting
 
@@ -84,6 +86,24 @@ def test_the_list_is_light_and_newest_first(client: httpx.Client) -> None:
         assert "params" not in run
         assert "task_records" not in run
     assert len(client.get("/runs", params={"tag": tag, "limit": 2}).json()) == 2
+
+
+@pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
+def test_what_changed_last_comes_first_unless_an_order_is_asked_for(client: httpx.Client) -> None:
+    tag = unique("nobody")
+    ids = [submit(client, tag=tag) for _ in range(4)]
+    client.post(f"/runs/{ids[1]}/cancel")
+    listed(client, 1, tag=tag, status="CANCELLED")
+    changed = [ids[1], ids[3], ids[2], ids[0]]
+    assert [run["run_id"] for run in listed(client, 4, tag=tag)] == changed
+    assert [run["run_id"] for run in listed(client, 4, tag=tag, include="full")] == changed
+    assert [run["run_id"] for run in listed(client, 4, tag=tag, order="newest")] == ids[::-1]
+    assert [run["run_id"] for run in listed(client, 4, tag=tag, order="oldest")] == ids
+    query: dict[str, Any] = {"tag": tag, "limit": 2, "updated_after": 0}
+    first = client.get("/runs", params=query).json()
+    second = client.get("/runs", params={**query, "cursor": first["next_cursor"]}).json()
+    assert [run["run_id"] for run in first["items"]] == [ids[3], ids[2]]
+    assert [run["run_id"] for run in second["items"]] == [ids[1], ids[0]]
 
 
 @pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
@@ -180,6 +200,16 @@ def test_the_log_in_pages(client: httpx.Client) -> None:
     assert [event["version"] for event in walked] == [*range(1, len(walked) + 1)]
     beyond = client.get(f"/runs/{run_id}/events", params={"after": 2**53}).json()
     assert (beyond["events"], beyond["version"], beyond["next_after"]) == ([], len(walked), None)
+
+
+@pytest.mark.spec("000 §1.1")
+def test_every_event_that_is_shown_can_be_read(client: httpx.Client) -> None:
+    run_id = submit(client)
+    version = ended(client, run_id)["version"]
+    for path in (f"/runs/{run_id}/events", f"/executions/{run_id}/events"):
+        events = [decode_event(json.dumps(event)) for event in client.get(path).json()["events"]]
+        assert state_to_dict(fold(events)) == client.get(f"/runs/{run_id}/state").json()
+        assert len(events) == version
 
 
 def test_the_state_at_every_version(client: httpx.Client) -> None:

@@ -42,6 +42,14 @@ def test_what_is_left_out_has_its_default(client: httpx.Client) -> None:
 
 
 @pytest.mark.spec("004 REQ-0002", "004 §付録D POST /runs")
+def test_null_is_as_good_as_left_out(client: httpx.Client) -> None:
+    answer = client.post("/runs", json={"flow_name": "hello", "params": None, "tag": None, "tags": None})
+    assert answer.status_code == 200, answer.text
+    snapshot = client.get(f"/runs/{answer.json()['run_id']}").json()
+    assert (snapshot["tag"], snapshot["tags"], snapshot["params"]) == ("default", ["default"], {})
+
+
+@pytest.mark.spec("004 REQ-0002", "004 §付録D POST /runs")
 def test_the_same_request_twice_is_two_runs(client: httpx.Client) -> None:
     assert submit(client) != submit(client)
 
@@ -166,11 +174,13 @@ def test_a_key_stands_for_one_run(client: httpx.Client) -> None:
     assert len(listed(client, 1, tag=tag)) == 1
 
 
-def test_a_key_shows_the_run_as_it_stands_by_now(client: httpx.Client) -> None:
+@pytest.mark.spec("004 §付録D POST /runs")
+def test_the_same_request_has_the_same_answer_however_far_the_run_is(client: httpx.Client) -> None:
     key = unique("key")
-    run_id = with_key(client, key).json()["run_id"]
-    ended(client, run_id)
-    assert with_key(client, key).json() == {"run_id": run_id, "status": "COMPLETED"}
+    first = with_key(client, key).json()
+    assert first["status"] == "PENDING"
+    ended(client, first["run_id"])
+    assert with_key(client, key).json() == first
 
 
 @pytest.mark.parametrize("other", [{"params": {"n": 2}}, {"flow_name": "boom"}, {"tags": ["x"]}])
@@ -217,7 +227,19 @@ def test_a_batch_with_a_key_is_submitted_once(client: httpx.Client) -> None:
     assert len({run["run_id"] for run in first["results"]}) == 5
 
 
-@pytest.mark.parametrize("body", [{"runs": []}, {"runs": [{}]}, {"runs": [{"flow_name": "x"}] * 1_001}, {}])
+@pytest.mark.spec("004 REQ-0002", "004 ERR-PYOCO-0002")
+def test_a_batch_tells_of_each_entry_that_is_not_valid(client: httpx.Client) -> None:
+    tag = unique("nobody")
+    good = {"flow_name": "hello", "tag": tag}
+    results = client.post("/runs/batch", json={"runs": [good, *BAD, good]}).json()["results"]
+    assert len(results) == len(BAD) + 2
+    for place, result in enumerate(results[1:-1], 1):
+        assert (result["run_id"], result["status"], result["error"]["err_id"]) == (None, None, "ERR-PYOCO-0002")
+        assert result["detail"].startswith(f"runs.{place}")
+    assert {run["run_id"] for run in listed(client, 2, tag=tag)} == {results[0]["run_id"], results[-1]["run_id"]}
+
+
+@pytest.mark.parametrize("body", [{"runs": []}, {"runs": {}}, {"runs": [{"flow_name": "x"}] * 1_001}, {}, []])
 def test_a_batch_that_is_not_valid_is_refused_as_a_whole(client: httpx.Client, body: Any) -> None:
     check_error(client.post("/runs/batch", json=body), 422, "ERR-PYOCO-0002")
 

@@ -80,6 +80,8 @@ BAD_FILES = {
     "a python object": b"!!python/object/apply:os.system ['true']",
     "a null byte": b"version: 1\x00",
     "deep": b"flow: " + b"[" * 5_000,
+    "a task that follows itself": FLOW.replace(b"first >> second", b"first >> first"),
+    "an input from a task there is not": FLOW + b"    inputs: { x: $node.frist.output }\n",
     "not finite": FLOW.replace(b"n: 3", b"n: .nan"),
 }
 
@@ -100,6 +102,7 @@ def test_a_form_that_is_not_valid(client: httpx.Client) -> None:
         client.post("/runs/yaml", files=file),
         client.post("/runs/yaml", data={"flow_name": "x"}),
         client.post("/runs/yaml", files=file, data={"flow_name": "x", "tag": "a.b"}),
+        client.post("/runs/yaml", files=file, data={"flow_name": "x", "tag": ""}),
         client.post("/runs/yaml", files=file, data={"flow_name": ""}),
         client.post("/runs/yaml", data={"flow_name": "x", "workflow": "text"}),
         client.post("/runs/yaml", json={"flow_name": "x"}),

@@ -47,7 +47,8 @@ class NaiveIndex:
         self.runs = {run_id: run for run_id, run in self.runs.items() if run.sequence >= before}
 
     def page(self, query: RunQuery) -> list[Run]:
-        listed = sorted(self.runs.values(), key=lambda run: (run.submitted_at, run.run_id), reverse=True)
+        newest_first = not query.oldest_first
+        listed = sorted(self.runs.values(), key=lambda run: (run.submitted_at, run.run_id), reverse=newest_first)
         return [run for run in listed if fits(run, query)][: max(query.limit, 0)]
 
     def counts(self, tenant_id: str | None = None) -> dict[str, int]:
@@ -88,8 +89,13 @@ def fits(run: Run, query: RunQuery) -> bool:
         all(wanted is None or snapshot.get(name) == wanted for name, wanted in equal.items())
         and (query.updated_after is None or snapshot["updated_at"] > query.updated_after)
         and run.run_id.startswith(query.run_id_prefix or "")
-        and (query.before is None or (run.submitted_at, run.run_id) < tuple(query.before))
+        and (query.before is None or is_behind((run.submitted_at, run.run_id), query))
     )
+
+
+def is_behind(place: tuple[float, str], query: RunQuery) -> bool:
+    before = tuple(query.before or ())
+    return place > before if query.oldest_first else place < before
 
 
 def is_watched(snapshot: dict[str, Any]) -> bool:

@@ -53,6 +53,7 @@ queries = st.builds(
     workflow_yaml_sha256=st.sampled_from(TEXTS["workflow_yaml_sha256"]),
     run_id_prefix=st.sampled_from([None, "", "a", "ab", "b-", "zzz"]),
     before=st.one_of(st.none(), st.builds(Cursor, TIMES, st.sampled_from(RUN_IDS))),
+    oldest_first=st.booleans(),
     limit=st.integers(0, 8),
 )
 

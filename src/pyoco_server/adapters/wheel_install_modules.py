@@ -1,6 +1,7 @@
 """Which modules installed code provides, and how a running interpreter comes to use it."""
 
 import importlib
+import importlib.machinery
 import importlib.metadata
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 _OURS: Final = "pyoco-server"
-_SUFFIXES: Final = (".py", ".so", ".pyd")
+_SUFFIXES: Final = (".py", ".pyc", ".so", ".pyd")
+_BEGINNINGS: Final = tuple(f"__init__{suffix}" for suffix in importlib.machinery.all_suffixes())
 
 
 def provided_modules(site: Path) -> set[str]:
     """The modules and packages in a directory, by their full names; of a package, not what is inside it.
 
-    A folder without ``__init__.py`` is shared with others: not it counts, but what is in it.
+    A folder without ``__init__`` is shared with others: not it counts, but what is in it.
     """
     return set(_provided(site, ""))
 
@@ -27,7 +29,7 @@ def _provided(folder: Path, prefix: str) -> Iterator[str]:
         if path.is_dir():
             if not path.name.isidentifier() or path.name == "__pycache__":
                 continue
-            if (path / "__init__.py").exists():
+            if any((path / name).exists() for name in _BEGINNINGS):
                 yield f"{prefix}{path.name}"
             else:
                 yield from _provided(path, f"{prefix}{path.name}.")

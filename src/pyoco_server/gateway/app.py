@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from pyoco_server.gateway import errors, openapi
+from pyoco_server.gateway.allowed_methods import AllowedMethods
 from pyoco_server.gateway.answers import documented
 from pyoco_server.gateway.auth import Authentication
 from pyoco_server.gateway.dashboard import router as dashboard
@@ -24,16 +25,17 @@ from pyoco_server.gateway.routers import (
     runs_read,
     runs_submit,
     runs_watch,
+    runs_watch_all,
     runs_yaml,
     wheels,
     workers,
 )
 from pyoco_server.gateway.security_headers import SecurityHeaders
-from pyoco_server.gateway.services import Services
+from pyoco_server.gateway.services import Awaited, Services
 
 _DESCRIPTION = "Durable workflows: submit runs, watch them, cancel them, resume them."
 _OF_WHEELS = ("ERR-PYOCO-0002", "ERR-PYOCO-0022", "ERR-PYOCO-0023", "ERR-PYOCO-0101", "ERR-PYOCO-0003")
-OpenServices = Callable[[], AbstractAsyncContextManager[Services]]
+OpenServices = Callable[[], AbstractAsyncContextManager[Services | Awaited]]
 
 
 class Gateway(FastAPI):
@@ -41,11 +43,14 @@ class Gateway(FastAPI):
 
     @override
     def build_middleware_stack(self) -> ASGIApp:
-        return SecurityHeaders(super().build_middleware_stack())
+        return SecurityHeaders(AllowedMethods(super().build_middleware_stack(), lambda: self.routes))
 
 
 def create_app(open_services: OpenServices) -> FastAPI:
-    """The gateway; ``open_services`` is entered when it starts and left when it stops."""
+    """The gateway; ``open_services`` is entered when it starts and left when it stops.
+
+    What serves can be put in place of what is awaited, in the application's state, while requests come in.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -67,7 +72,7 @@ def create_app(open_services: OpenServices) -> FastAPI:
     app.add_middleware(BodyLimit)
     app.add_middleware(Authentication)  # around what reads requests: what comes without a key is not read
     app.add_middleware(CorrelationEcho)
-    for module in (health, runs_submit, runs_yaml, runs_act, runs_read, runs_watch, run_events):
+    for module in (health, runs_submit, runs_yaml, runs_act, runs_read, runs_watch_all, runs_watch, run_events):
         app.include_router(module.router)
     for module in (executions, graphs, workers, dlq, metrics):
         app.include_router(module.router)

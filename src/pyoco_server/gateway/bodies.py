@@ -25,7 +25,8 @@ FlowName = Annotated[
         examples=["hello"],
     ),
 ]
-Reason = Annotated[str, Field(max_length=2_000, examples=["no longer needed"])]
+LONGEST_REASON = 2_000
+Reason = Annotated[str, Field(max_length=LONGEST_REASON, examples=["no longer needed"])]
 
 
 class _Strict(BaseModel):
@@ -38,7 +39,9 @@ class SubmitRun(_Strict):
     """A run somebody wants."""
 
     flow_name: FlowName
-    params: Annotated[dict[str, Any], Field(description="The flow's parameters.", examples=[{"name": "Ada"}])] = {}
+    params: Annotated[
+        dict[str, Any] | None, Field(description="The flow's parameters.", examples=[{"name": "Ada"}])
+    ] = None
     tag: Annotated[Tag | None, Field(description="Which workers; PYOCO_DEFAULT_TAG unless given.")] = None
     tags: Annotated[
         list[Label] | None, Field(max_length=32, description="Labels to search by; the tag alone unless given.")
@@ -46,9 +49,17 @@ class SubmitRun(_Strict):
 
 
 class SubmitBatch(_Strict):
-    """Many runs at once, each with its own result."""
+    """Many runs at once, each with its own result: whether an entry is valid is found out one by one."""
 
-    runs: Annotated[list[SubmitRun], Field(min_length=1, max_length=1_000)]
+    runs: Annotated[
+        list[Any],
+        Field(
+            min_length=1,
+            max_length=1_000,
+            description="Each as for one run.",
+            json_schema_extra={"items": {"$ref": "#/components/schemas/SubmitRun"}},
+        ),
+    ]
 
 
 class CancelRun(_Strict):

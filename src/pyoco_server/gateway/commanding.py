@@ -24,6 +24,11 @@ class Asker(NamedTuple):
         """Give a command to an execution."""
         return await in_time(self.given.commands.give(execution_id, self._asked(fields)))
 
+    async def cancel(self, run_id: str, reason: str | None) -> JsonObject:
+        """Cancel a run, also one that is there as a snapshot only."""
+        fields = {"type": "CancelExecution"} | ({"reason": reason} if reason is not None else {})
+        return await in_time(self.given.commands.cancel(run_id, self._asked(fields)))
+
     async def create(self, fields: JsonObject) -> Answer:
         """Create an execution."""
         return await in_time(self.given.commands.create(self._asked(fields)))

@@ -72,10 +72,17 @@ class YamlRunAccepted(RunAccepted):
     workflow_yaml_bytes: int
 
 
+class RunRefused(ErrorAnswer):
+    """A submission among many that came to nothing."""
+
+    run_id: None
+    status: None
+
+
 class BatchAccepted(BaseModel):
     """What became of each submission, in their order."""
 
-    results: list[RunAccepted | ErrorAnswer]
+    results: list[RunAccepted | RunRefused]
 
 
 class RunSummary(_Open):

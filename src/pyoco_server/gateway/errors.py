@@ -20,10 +20,18 @@ from pyoco_server.messages import CATALOGUE, Language, body_of, entry_of, error_
 
 _log = logging.getLogger(__name__)
 LONGEST_SHOWN: Final = 80
+LONGEST_PATH: Final = 200
 MOST_PROBLEMS: Final = 50
 """Of what is wrong with a request, so many things are told."""
+MOST_LOGGED: Final = 5
+"""And so many of them are logged."""
 _IDS: Final = {404: "ERR-PYOCO-0104", 413: "ERR-PYOCO-0101", 429: "ERR-PYOCO-0102", 500: "ERR-PYOCO-0106"}
+_LOGGED: Final = "pyoco_server.is_logged"
 _UNKNOWN: Final = frozenset({RejectionCode.NODE_NOT_FOUND, RejectionCode.EXECUTION_NOT_FOUND})
+
+
+class RequestNotValidError(InvalidInputError):
+    """A request is not what its route takes; what was sent stays out of the text, since it may hold secrets."""
 
 
 class ListQueryError(InvalidInputError):
@@ -112,13 +120,37 @@ def told(error: PyocoServerError, language: Language) -> tuple[int, dict[str, An
     return entry_found.http_status, body_of(error, language, details=getattr(error, "details", None))
 
 
-def answer_to(scope: Scope, error: PyocoServerError) -> JSONResponse:
-    """The answer to a request that ends in this error."""
+def answer_to(scope: Scope, error: PyocoServerError, *, is_logged: bool = False) -> JSONResponse:
+    """The answer to a request that ends in this error; it is logged, unless somebody did that already."""
     status, body = told(error, negotiate(Headers(scope=scope).get("accept-language")))
-    if status >= 500:
-        level = logging.WARNING if isinstance(error, UnavailableError) else logging.ERROR
-        log_error(_log, error.err_id or "ERR-PYOCO-0106", action="request_failed", exc=error, level=level)
+    if not is_logged:
+        _log_answer(scope, error, status, body["error"]["err_id"])
     return JSONResponse(body, status, headers={"Retry-After": "1"} if status in {429, 503} else None)
+
+
+def _log_answer(scope: Scope, error: Exception, status: int, err_id: str) -> None:
+    """One line for every request that ends in an error; only what nobody expects is worth more to people.
+
+    An outage is expected, as a mistake of whoever asks is: each of them may be told a thousand times.
+    """
+    if scope.get(_LOGGED):  # a body that is too large ends the reading of it, and is answered after that
+        return
+    scope[_LOGGED] = True
+    named = scope.get("path_params", {})
+    is_crash = status >= 500 and not isinstance(error, UnavailableError)
+    log_error(
+        _log,
+        err_id,
+        action="request_failed" if status >= 500 else "request_rejected",
+        exc=error,
+        level=logging.INFO if status < 500 else logging.ERROR if is_crash else logging.WARNING,
+        one_line=not is_crash,
+        reason=str(error),
+        method=scope.get("method"),
+        path=str(scope.get("path"))[:LONGEST_PATH],
+        status=status,
+        **({"run_id": named["run_id"]} if "run_id" in named else {}),
+    )
 
 
 async def _ours(request: Request, error: Exception) -> JSONResponse:
@@ -137,6 +169,9 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 for the type checker; registered for nothing else
     problems = [_problem(found) for found in error.errors()[:MOST_PROBLEMS]]
     entry = CATALOGUE[_id_for(request)]
+    summary = "; ".join(f"{'.'.join(found['loc'])}: {found['msg']}" for found in problems[:MOST_LOGGED])
+    refused = RequestNotValidError(summary).with_traceback(error.__traceback__)
+    _log_answer(request.scope, refused, 422, entry.err_id)
     body = error_body(entry, language_of(request), details={"problems": problems}, detail=problems)
     return JSONResponse(body, 422)
 
@@ -166,6 +201,8 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     status = 422 if error.status_code == 400 else error.status_code
     err_id = _id_for(request) if status == 422 else _IDS.get(status, "ERR-PYOCO-0002")
     body = error_body(CATALOGUE[err_id], language_of(request), detail=error.detail)
+    if not isinstance(error.__cause__, PyocoServerError):  # else it is ours, and answered by whoever raised it
+        _log_answer(request.scope, error, status, err_id)
     return JSONResponse(body, status, headers=dict(error.headers or {}))
 
 

@@ -20,6 +20,10 @@ _TASKS: Final[JsonObject] = {
 }
 
 
+NOT_SHOWN: Final = "log_position"
+"""A position in the log of all runs, which tells how busy everybody is; ``version`` counts what the run itself did."""
+
+
 class Part(StrEnum):
     """What may be included in an answer beyond the usual."""
 
@@ -46,9 +50,18 @@ def wants_full(include: list[Part] | None) -> bool:
 
 def snapshot_view(snapshot: JsonObject, *, records: bool) -> JsonObject:
     """A snapshot as it is shown; task records only where they are asked for."""
-    if records:
-        return snapshot
-    return {name: value for name, value in snapshot.items() if name != "task_records"}
+    hidden = {NOT_SHOWN} if records else {NOT_SHOWN, "task_records"}
+    return {name: value for name, value in snapshot.items() if name not in hidden}
+
+
+def by_change(runs: list[JsonObject]) -> list[JsonObject]:
+    """Those that changed last first; what says nothing of when comes last."""
+    return sorted(runs, key=_changed_at, reverse=True)
+
+
+def _changed_at(run: JsonObject) -> float:
+    said = run.get("updated_at")
+    return float(said) if isinstance(said, int | float) else 0.0
 
 
 def tasks_view(snapshot: JsonObject) -> JsonObject:

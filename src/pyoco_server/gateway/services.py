@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 
 from pyoco_server.app.auth_tenancy import KnownRuns, TenantCommandDesk, TenantIndex, TenantLog, TenantSnapshots
 from pyoco_server.app.auth_tenant_views import TenantDeadLetters, TenantGraphs, TenantWorkers
+from pyoco_server.app.auth_veils import Veil
 from pyoco_server.app.command_desk import CommandDesk
 from pyoco_server.app.idempotency import Once
 from pyoco_server.app.index_keeper import IndexKeeper
@@ -28,11 +29,14 @@ from pyoco_server.app.submitting import Submitter
 from pyoco_server.app.wheels import WheelDesk
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.rate_limits import KeyLimits
+from pyoco_server.gateway.run_changes import RunChanges
 from pyoco_server.gateway.watching import WatchHub
 from pyoco_server.settings import Settings
 
 MOST_VIEWS: Final = 1_000
 """For so many tenants what they see is kept at hand; it holds nothing that could grow old."""
+
+_AWAY: Final = "there is no connection to NATS; it is being tried again"
 
 
 class Reachable(Protocol):
@@ -42,6 +46,13 @@ class Reachable(Protocol):
     def is_connected(self) -> bool:
         """Can it, as far as is known?"""
         ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Awaited:
+    """All there is of a gateway that began while NATS was away: nothing can be served yet, but why can be told."""
+
+    settings: Settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +72,7 @@ class Services:
     index: RunIndex
     keeper: IndexKeeper
     hub: WatchHub
+    changes: RunChanges
     submitter: Submitter
     desk: RunDesk
     commands: CommandDesk
@@ -108,12 +120,16 @@ class Services:
             graphs=graphs,
             index=TenantIndex(self.index, tenant_id),
             workers=TenantWorkers(self.workers, snapshots),
-            dead_letters=TenantDeadLetters(self.dead_letters, snapshots),
+            dead_letters=TenantDeadLetters(self.dead_letters, snapshots, self._veil_for(tenant_id)),
             desk=desk,
             submitter=submitter,
             commands=TenantCommandDesk(desk, graphs, tenant_id),
             views={},
         )
+
+    def _veil_for(self, tenant_id: str) -> Veil:
+        pepper = self.settings.auth.pepper
+        return Veil(pepper.get_secret_value().encode() if pepper is not None else b"", tenant_id)
 
     @property
     def once(self) -> Once:
@@ -126,16 +142,23 @@ class Services:
         return self.clock.now().timestamp()
 
 
+def at_hand(given: Services | Awaited) -> Services:
+    """The services; UnavailableError if there are none yet."""
+    if isinstance(given, Awaited):
+        raise UnavailableError(_AWAY)
+    return given
+
+
 async def services(request: Request, asking: Asking) -> Services:
     """What is at the disposal of whoever sent the request, whether it can be reached or not."""
-    found: Services = request.app.state.services
+    found = at_hand(request.app.state.services)
     return found if asking.tenant_id is None else found.confined_to(asking.tenant_id)
 
 
 async def connected(given: Annotated[Services, Depends(services)]) -> Services:
     """The services; UnavailableError at once if NATS is known to be away."""
     if not given.store.is_connected:
-        raise UnavailableError("there is no connection to NATS; it is being tried again")
+        raise UnavailableError(_AWAY)
     return given
 
 

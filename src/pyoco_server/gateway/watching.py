@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from pyoco_server.app.ports import SnapshotChange
+from pyoco_server.app.ports import SnapshotChange, StoredSnapshot
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.gateway.errors import TooManyError
+from pyoco_server.gateway.run_views import snapshot_view
+from pyoco_server.gateway.shared_reads import SharedReads
 
 
 class Told:
@@ -39,9 +41,7 @@ class Told:
         snapshot: JsonObject = msgspec.json.decode(self._body)
         said = snapshot.get("updated_at")
         self._updated_at = float(said) if isinstance(said, int | float) else 0.0
-        if not records:
-            snapshot.pop("task_records", None)
-        self._forms[records] = msgspec.Raw(msgspec.json.encode(snapshot))
+        self._forms[records] = msgspec.Raw(msgspec.json.encode(snapshot_view(snapshot, records=records)))
         return self._forms[records]
 
 
@@ -77,6 +77,8 @@ class WatchHub:
     """Who watches what."""
 
     def __init__(self, *, most: int, most_per_client: int) -> None:
+        self.reads: SharedReads[StoredSnapshot] = SharedReads()
+        """Of what newcomers are shown first: when something happens, many come at once."""
         self._most = most
         self._most_per_client = most_per_client
         self._watchers: defaultdict[str, set[Watcher]] = defaultdict(set)

@@ -8,10 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from pyoco_server.adapters.readmodel import paging, reading
+from pyoco_server.adapters.readmodel import latencies, paging, reading, tallying
 from pyoco_server.adapters.readmodel.schema import IN_MEMORY, open_reader, open_writer
 from pyoco_server.adapters.readmodel.writing import Writer
-from pyoco_server.app.ports import DueWait, IndexedRun, RunQuery, SnapshotChange, UnavailableError
+from pyoco_server.app.ports import (
+    DueWait,
+    IndexedRun,
+    Latencies,
+    RunFilter,
+    RunQuery,
+    SnapshotChange,
+    Tally,
+    UnavailableError,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,6 +77,22 @@ class SqliteRunIndex:
     async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
         """How many runs have which status."""
         return await self._read(reading.counts, tenant_id)
+
+    async def tally(self, wanted: RunFilter) -> Tally:
+        """How many of the runs that fit have which status."""
+        return await self._read(tallying.tally, wanted)
+
+    async def tags(self, status: str, tenant_id: str | None = None, limit: int = 50) -> Mapping[str, int]:
+        """The tags of the runs that have this status."""
+        return await self._read(tallying.tags, status, tenant_id, limit)
+
+    async def among(self, run_ids: Sequence[str], wanted: RunFilter) -> Sequence[IndexedRun]:
+        """Those of these runs that fit."""
+        return await self._read(tallying.among, run_ids, wanted)
+
+    async def latencies(self, tenant_id: str | None = None) -> Latencies:
+        """How long runs took."""
+        return await self._read(latencies.latencies, tenant_id)
 
     async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:
         """Waits past their deadline."""

@@ -46,6 +46,7 @@ class _Wanted(NamedTuple):
     conditions: list[str]
     parameters: dict[str, Any]
     limit: int
+    oldest_first: bool
 
 
 def page(connection: sqlite3.Connection, query: RunQuery) -> list[IndexedRun]:
@@ -58,6 +59,11 @@ def page(connection: sqlite3.Connection, query: RunQuery) -> list[IndexedRun]:
         return [_indexed(connection, found) for found in _search(connection, query, wanted)]
     finally:
         connection.execute("COMMIT")
+
+
+def prefix_range(prefix: str) -> dict[str, str]:
+    """Between which texts the ids lie that begin with this."""
+    return {"prefix": prefix, "prefix_end": prefix + _BEHIND_ALL}
 
 
 def _wanted(connection: sqlite3.Connection, query: RunQuery) -> _Wanted | None:
@@ -78,22 +84,22 @@ def _wanted(connection: sqlite3.Connection, query: RunQuery) -> _Wanted | None:
             terms[name] = number
     if query.limit <= 0:
         return None
-    at, run_id = query.before or (_END_OF_TIME, "")
+    at, run_id = query.before or (-_END_OF_TIME if query.oldest_first else _END_OF_TIME, "")
     parameters: dict[str, Any] = {**terms, "at": at, "run_id": run_id}
     conditions: list[str] = []
     if query.run_id_prefix:
         conditions.append("r.run_id >= :prefix AND r.run_id < :prefix_end")
-        parameters |= {"prefix": query.run_id_prefix, "prefix_end": query.run_id_prefix + _BEHIND_ALL}
+        parameters |= prefix_range(query.run_id_prefix)
     if query.updated_after is not None:
         conditions.append("r.updated_at > :updated_after")
         parameters |= {"updated_after": query.updated_after}
-    return _Wanted(terms, conditions, parameters, query.limit)
+    return _Wanted(terms, conditions, parameters, query.limit, query.oldest_first)
 
 
 def _search(connection: sqlite3.Connection, query: RunQuery, wanted: _Wanted) -> list[_Found]:
     if query.run_id_prefix and _is_rare(connection, wanted):
         return _gather(connection, wanted, "runs AS r INDEXED BY runs_by_id", wanted.conditions, wanted.limit)
-    if query.updated_after is None:
+    if query.updated_after is None or query.oldest_first:
         return [*itertools.islice(_listed(connection, wanted, wanted.conditions), wanted.limit)]
     since = [*wanted.conditions, "r.submitted_at > :updated_after"]
     found = [*itertools.islice(_listed(connection, wanted, since), wanted.limit)]
@@ -112,9 +118,10 @@ def _listed(connection: sqlite3.Connection, wanted: _Wanted, conditions: list[st
     cells = [cell for cell in known if all(terms.get(name, number) == number for name, number in cell.items())]
     if not cells:
         return iter(())
-    sql = _select(source, [*_equal([*given, *cells[0]]), *conditions])
+    sql = _select(source, [*_equal([*given, *cells[0]]), *conditions], oldest_first=wanted.oldest_first)
     length = min(max(2 * wanted.limit // len(cells), _SHORTEST_READ), wanted.limit)
-    return heapq.merge(*(_walk(connection, sql, wanted.parameters | cell, length) for cell in cells), reverse=True)
+    walks = [_walk(connection, sql, wanted.parameters | cell, length) for cell in cells]
+    return heapq.merge(*walks, reverse=not wanted.oldest_first)
 
 
 def _cells(connection: sqlite3.Connection, terms: Mapping[str, int]) -> list[dict[str, int]]:
@@ -161,7 +168,7 @@ def _gather(
     connection: sqlite3.Connection, wanted: _Wanted, source: str, conditions: list[str], limit: int
 ) -> list[_Found]:
     """Look at all that the source offers, and keep the newest."""
-    sql = _select(source, [*conditions, *_equal(wanted.terms)])
+    sql = _select(source, [*conditions, *_equal(wanted.terms)], oldest_first=wanted.oldest_first)
     return [_Found(*row) for row in connection.execute(sql, {**wanted.parameters, "limit": limit})]
 
 
@@ -169,9 +176,10 @@ def _equal(names: Iterable[str]) -> list[str]:
     return [f"r.{name} = :{name}" for name in names]
 
 
-def _select(source: str, conditions: list[str]) -> str:
-    where = " AND ".join([*conditions, "(r.submitted_at, r.run_id) < (:at, :run_id)"])
-    order = "ORDER BY r.submitted_at DESC, r.run_id DESC LIMIT :limit"
+def _select(source: str, conditions: list[str], *, oldest_first: bool) -> str:
+    behind, order = (">", "ASC") if oldest_first else ("<", "DESC")
+    where = " AND ".join([*conditions, f"(r.submitted_at, r.run_id) {behind} (:at, :run_id)"])
+    order = f"ORDER BY r.submitted_at {order}, r.run_id {order} LIMIT :limit"
     return f"SELECT r.submitted_at, r.run_id, r.key FROM {source} WHERE {where} {order}"  # noqa: S608 our own parts
 
 

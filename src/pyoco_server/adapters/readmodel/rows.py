@@ -27,6 +27,10 @@ class Row(NamedTuple):
     updated_at: float
     started_at: float
     """The best guess at when it was submitted, if nobody has said."""
+    queued_sec: float | None
+    """From submission to the start; None if the snapshot does not say, or it has not ended."""
+    whole_sec: float | None
+    """From submission to the end, likewise."""
     alive_at: float | None
     """The last sign of life; None if none is to be expected."""
     deadlines: Mapping[str, float]
@@ -49,15 +53,18 @@ def row_of(change: SnapshotChange) -> Row | None:
     waiting = _objects(snapshot.get("waiting"))
     ended = status in TERMINAL_RUN
     alive_at = max(updated_at, _moment(snapshot.get("heartbeat_at")) or 0.0)
+    submitted_at = _moment(snapshot.get("submitted_at")) or None
     return Row(
         status=status,
         tenant=_text(snapshot.get("tenant_id")),
         flow=_text(snapshot.get("flow_name")),
         tag=_text(snapshot.get("tag")),
         yaml=_text(snapshot.get("workflow_yaml_sha256")),
-        submitted_at=_moment(snapshot.get("submitted_at")) or None,
+        submitted_at=submitted_at,
         updated_at=updated_at,
         started_at=_moment(snapshot.get("start_time")) or updated_at,
+        queued_sec=_between(submitted_at, _moment(snapshot.get("start_time"))) if ended else None,
+        whole_sec=_between(submitted_at, _moment(snapshot.get("end_time")) or updated_at) if ended else None,
         alive_at=None if ended or _merely_waits(snapshot, waiting) else alive_at,
         deadlines={} if ended else _deadlines(waiting),
         summary=summary_of(change.run_id, snapshot),
@@ -69,10 +76,10 @@ def _merely_waits(snapshot: dict[str, Any], waiting: list[dict[str, Any]]) -> bo
         return False
     records = snapshot.get("task_records")
     if isinstance(records, dict) and records:
-        parked = {node.get("node_id") for node in waiting}
+        parked = {_text(node.get("node_id")) for node in waiting}
         running = {name for name, record in records.items() if _status_of(record) == TaskStatus.RUNNING}
     else:
-        parked = {node.get("task") for node in waiting}
+        parked = {_text(node.get("task")) for node in waiting}
         tasks = snapshot.get("tasks")
         running = {name for name, status in _items(tasks) if status == TaskStatus.RUNNING}
     return running <= parked
@@ -89,6 +96,11 @@ def _deadlines(waiting: list[dict[str, Any]]) -> dict[str, float]:
                 continue
             found[node_id] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return found
+
+
+def _between(begin: float | None, end: float | None) -> float | None:
+    """The seconds from one to the other; two clocks may disagree on which of them came first."""
+    return None if begin is None or end is None else max(0.0, end - begin)
 
 
 def _status_of(record: object) -> object:

@@ -4,7 +4,7 @@ Runs are listed by (submitted_at, run_id). The runs that share a tenant, a flow,
 an index for each of tenant and flow given or not, in which each cell lies in one piece and in that order; a page is
 merged from the cells that fit, reading a few runs of each, however many there are. How many runs a cell has is kept in
 a table of its own, which also answers how many runs have which status. Runs that were submitted with their workflow are
-listed by its hash as well.
+listed by its hash as well. How long runs took is counted by class when they end, and stays counted when they are gone.
 
 An index for each set of filters would save the merging, but every run would be written to four times as many places.
 Texts that many runs share are kept once, as terms, and numbered, so that the indexes stay small; 0 stands for none.
@@ -18,7 +18,7 @@ from typing import Final
 
 from pyoco_server.errors import InvalidInputError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """A file of another version is thrown away: what is in it can be read from the snapshots again."""
 
 IN_MEMORY: Final = ":memory:"
@@ -81,6 +81,15 @@ CREATE TABLE cells (
     tag INTEGER,
     runs INTEGER NOT NULL,
     PRIMARY KEY (tenant, flow, status, tag)
+) WITHOUT ROWID;
+
+CREATE TABLE latencies (
+    tenant INTEGER,
+    kind INTEGER,
+    class INTEGER,
+    runs INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    PRIMARY KEY (tenant, kind, class)
 ) WITHOUT ROWID;
 """
 

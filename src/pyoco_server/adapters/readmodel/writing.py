@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from pyoco_server.adapters.readmodel.latencies import QUEUED, WHOLE, Measured
 from pyoco_server.adapters.readmodel.rows import Row, row_of
 from pyoco_server.adapters.readmodel.schema import NOTHING, span_of
 from pyoco_server.app.ports import SnapshotChange
+from pyoco_server.app.statuses import TERMINAL_RUN
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ _Cell = tuple[int, int, int, int]
 _CELL: Final = "tenant, flow, status, tag"
 _NAMES: Final = ", ".join(_Columns._fields)
 _FIND: Final = f"SELECT key, {_NAMES} FROM runs WHERE run_id = ?"  # noqa: S608 our own names
-_INSERT: Final = f"INSERT INTO runs (run_id, summary, {_NAMES}) VALUES (?, ?{', ?' * len(_Columns._fields)})"  # noqa: S608
+_INSERT: Final = f"INSERT INTO runs (run_id, summary, {_NAMES}) VALUES (?, ?{', ?' * len(_Columns._fields)})"  # noqa: S608 our own names
 
 
 class Writer:
@@ -52,6 +54,7 @@ class Writer:
         self._connection = connection
         self._terms: dict[str, int] = {}
         self._counted: Counter[_Cell] = Counter()
+        self._measured = Measured()
 
     def apply(self, changes: Sequence[SnapshotChange], position: int) -> None:
         """Take what is new in the changes; see the port."""
@@ -70,14 +73,14 @@ class Writer:
     def forget(self, before: int) -> None:
         """Remove the runs whose newest change is older."""
         with self._transaction() as execute:
-            gone = execute(f"SELECT key, {_CELL} FROM runs WHERE sequence < ?", (before,)).fetchall()  # noqa: S608
+            gone = execute(f"SELECT key, {_CELL} FROM runs WHERE sequence < ?", (before,)).fetchall()  # noqa: S608 our own names
             for key, *cell in gone:
                 self._remove(key, tuple(cell))
 
     def clear(self, origin: str) -> None:
         """Remove everything."""
         with self._transaction() as execute:
-            for table in ("runs", "waits", "cells", "terms"):
+            for table in ("runs", "waits", "cells", "latencies", "terms"):
                 execute(f"DELETE FROM {table}")  # noqa: S608 our own names
             execute("UPDATE feed SET origin = ?, position = 0", (origin,))
             self._terms.clear()
@@ -85,11 +88,13 @@ class Writer:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         self._counted.clear()
+        self._measured.clear()
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
             yield execute
             self._connection.executemany(_COUNT, [(*cell, runs) for cell, runs in self._counted.items() if runs])
+            self._measured.write(self._connection)
             execute("COMMIT")
         except BaseException:
             self._terms.clear()
@@ -114,6 +119,8 @@ class Writer:
         else:
             self._update(key, row, columns, known)
         self._note_deadlines(key, row.deadlines, is_new=known is None)
+        if row.status in TERMINAL_RUN and not self._had_ended(known):
+            self._note_latencies(row, columns.tenant)
 
     def _columns(self, change: SnapshotChange, row: Row, known: _Columns | None) -> _Columns:
         placed_at = row.started_at if known is None else known.submitted_at
@@ -162,6 +169,15 @@ class Writer:
             execute("DELETE FROM waits WHERE run = ?", (key,))
         rows = [(key, node_id, deadline) for node_id, deadline in deadlines.items()]
         self._connection.executemany("INSERT INTO waits VALUES (?, ?, ?)", rows)
+
+    def _had_ended(self, known: _Columns | None) -> bool:
+        return known is not None and known.status in {self._number(status) for status in TERMINAL_RUN}
+
+    def _note_latencies(self, row: Row, tenant: int) -> None:
+        for kind, seconds in ((QUEUED, row.queued_sec), (WHOLE, row.whole_sec)):
+            if seconds is not None:
+                for counted in {tenant, NOTHING}:
+                    self._measured.count(counted, kind, seconds)
 
     def _count(self, cell: _Cell, runs: int) -> None:
         tenant, flow, status, tag = cell

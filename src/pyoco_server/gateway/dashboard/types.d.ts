@@ -121,9 +121,15 @@ interface Sample {
   value: number;
 }
 
+interface Histogram {
+  bounds: number[];
+  counts: number[];
+}
+
 interface Reading {
   at: number;
   samples: Sample[];
+  histograms: Record<string, Histogram>;
 }
 
 interface Span {

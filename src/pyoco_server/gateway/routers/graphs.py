@@ -7,6 +7,7 @@ from fastapi import APIRouter, Body, Path
 
 from pyoco_server.core import graph_from_dict, graph_to_dict
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.errors import InvalidInputError
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.documents import GraphDocument
 from pyoco_server.gateway.errors import ConflictError, NotFoundError
@@ -41,6 +42,8 @@ async def put_graph(
     graph_id: GraphId, body: Annotated[dict[str, Any], Body(examples=[_EXAMPLE])], given: Given
 ) -> Json:
     """A graph never changes once it is registered; the same one again is fine, another one needs another id."""
+    if body.get("graphId", graph_id) != graph_id:
+        raise InvalidInputError(f"graphId: the path says '{graph_id:.80}'; say the same, or leave it out")
     written = graph_to_dict(graph_from_dict({**body, "graphId": checked_id(graph_id, "graphId")}))
     encoded = msgspec.json.encode(written, order="sorted")
     if await given.graphs.get(graph_id) == encoded:

@@ -1,13 +1,13 @@
 """Is the gateway there, and can it work?"""
 
 import math
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Request
 
 from pyoco_server.gateway.answers import Documented, Json
 from pyoco_server.gateway.documents import Healthy, Readiness
-from pyoco_server.gateway.services import Services, services
+from pyoco_server.gateway.services import Awaited, Services
 
 router = APIRouter(tags=["health"])
 _READINESS: Final[Documented] = {200: {"model": Readiness}, 503: {"model": Readiness, "description": "NATS is away."}}
@@ -20,9 +20,12 @@ async def health() -> Json:
 
 
 @router.get("/health/ready", summary="Can the gateway work?", responses=_READINESS)
-async def ready(given: Annotated[Services, Depends(services)]) -> Json:
+async def ready(request: Request) -> Json:
     """Whether NATS can be reached, and how far the index lags behind (null: it never was up to date)."""
-    connected, lag_sec = given.store.is_connected, given.keeper.lag_sec
+    given: Services | Awaited = request.app.state.services
+    connected, lag_sec = False, math.inf
+    if isinstance(given, Services):
+        connected, lag_sec = given.store.is_connected, given.keeper.lag_sec
     body = {
         "status": "ready" if connected else "unavailable",
         "nats": "connected" if connected else "disconnected",

@@ -1,13 +1,15 @@
 """Metrics in the format Prometheus reads. What is counted is counted as it happens; no run is looked at."""
 
 import asyncio
+import itertools
 from collections.abc import Iterable
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from pyoco_server.app.ports import LATENCY_BOUNDS_SEC, Histogram
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.app.worker_views import ACTIVE, STATES, shown
 from pyoco_server.gateway.answers import Documented, documented
@@ -15,7 +17,7 @@ from pyoco_server.gateway.services import Given, Services
 
 router = APIRouter(tags=["metrics"])
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_EXAMPLE: Final = 'pyoco_runs_total{status="COMPLETED"} 1.0\n'
+_EXAMPLE: Final = 'pyoco_runs_total{status="COMPLETED"} 1\n'
 _TEXT: Final[dict[str, Any]] = {
     "description": "One line a value.",
     "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
@@ -25,10 +27,20 @@ _ANSWERS: Final[Documented] = {200: _TEXT, **documented("ERR-PYOCO-0003")}
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=_ANSWERS)
 async def metrics(given: Given) -> Response:
-    """Runs by status, workers alive, dead letters, the queue, and the gateway's own state."""
+    """Runs by status, how long they took, workers alive, dead letters, the queue, and the gateway's own state."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(await _collect(given)))
-    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
+    return Response(_with_whole_numbers(generate_latest(registry).decode()), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _with_whole_numbers(text: str) -> str:
+    """The library writes every value as a float; what is counted is shown as it is counted: 1, not 1.0."""
+    return "\n".join(line if not line or line.startswith("#") else _whole(line) for line in text.split("\n"))
+
+
+def _whole(line: str) -> str:
+    sample, _, value = line.rpartition(" ")
+    return f"{sample} {float(value):.0f}" if float(value).is_integer() else line
 
 
 class _Collected:
@@ -40,8 +52,12 @@ class _Collected:
 
 
 async def _collect(given: Services) -> list[Metric]:
-    counts, records, letters = await asyncio.gather(
-        given.index.counts(), given.workers.all(), given.dead_letters.count()
+    counts, latencies, pending, records, letters = await asyncio.gather(
+        given.index.counts(),
+        given.index.latencies(),
+        given.index.tags(RunStatus.PENDING.value),
+        given.workers.all(),
+        given.dead_letters.count(),
     )
     runs = GaugeMetricFamily("pyoco_runs_total", "Runs by status.", labels=["status"])
     for status in RunStatus:
@@ -52,12 +68,15 @@ async def _collect(given: Services) -> list[Metric]:
     states = GaugeMetricFamily("pyoco_workers", "Workers by state.", labels=["state"])
     for state in STATES:
         states.add_metric([state], sum(worker["state"] == state for worker in workers))
-    tags = sorted({str(tag) for worker in alive for tag in worker["tags"]} | {given.settings.routing.default_tag})
+    served = sorted({str(tag) for worker in alive for tag in worker["tags"]} | {given.settings.routing.default_tag})
+    jobs = dict(zip(served, await asyncio.gather(*map(given.queue.backlog, served)), strict=True))
     backlog = GaugeMetricFamily("pyoco_queue_backlog", "Jobs nobody has taken yet, by tag.", labels=["tag"])
-    for tag, jobs in zip(tags, await asyncio.gather(*map(given.queue.backlog, tags)), strict=True):
-        backlog.add_metric([tag], jobs)
+    for tag, count in sorted(({**pending, **jobs}).items()):  # of a tag that nobody serves, all that are pending
+        backlog.add_metric([tag], count)
     return [
         runs,
+        _histogram("pyoco_run_queue_seconds", "From submission to the start of a run.", latencies.queued),
+        _histogram("pyoco_run_latency_seconds", "From submission to the end of a run.", latencies.whole),
         GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are there.", value=len(alive)),
         states,
         GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters kept.", value=letters),
@@ -65,3 +84,9 @@ async def _collect(given: Services) -> list[Metric]:
         GaugeMetricFamily("pyoco_watchers", "Open connections that watch a run.", value=given.hub.count),
         GaugeMetricFamily("pyoco_index_lag_seconds", "How far the index lags behind.", value=given.keeper.lag_sec),
     ]
+
+
+def _histogram(name: str, text: str, found: Histogram) -> HistogramMetricFamily:
+    bounds = [*map(str, LATENCY_BOUNDS_SEC), "+Inf"]
+    buckets = [*zip(bounds, itertools.accumulate(found.runs), strict=True)]
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=found.seconds)

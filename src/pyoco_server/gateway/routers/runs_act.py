@@ -6,11 +6,12 @@ from pyoco_server.app.bulk import for_each
 from pyoco_server.app.ports import RunQuery
 from pyoco_server.app.run_desk import RunNotFoundError
 from pyoco_server.app.run_queries import ids_under_way
+from pyoco_server.app.snapshot_reading import json_object
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.gateway import run_views
 from pyoco_server.gateway.answers import Json, documented
-from pyoco_server.gateway.bodies import CancelRun, CancelRuns, ResumeNode
+from pyoco_server.gateway.bodies import LONGEST_REASON, CancelRun, CancelRuns, ResumeNode
 from pyoco_server.gateway.commanding import Asker, Commanding
 from pyoco_server.gateway.documents import CancelResults, RunSnapshot
 from pyoco_server.gateway.errors import language_of, told
@@ -23,6 +24,9 @@ router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
 MOST_CANCELS = 1_000
 _COMMAND = ("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0105", "ERR-PYOCO-0003")
 _GUARDED = (*_COMMAND, "ERR-PYOCO-0103", "ERR-PYOCO-0104")
+_ANY_BODY: JsonObject = {
+    "requestBody": {"required": False, "content": {"application/json": {"schema": CancelRun.model_json_schema()}}}
+}
 
 
 @router.post(
@@ -48,10 +52,18 @@ async def cancel_runs(body: CancelRuns, request: Request, given: Given, asker: C
     return Json({"results": shown})
 
 
-@router.post("/{run_id}/cancel", summary="Cancel a run", responses=documented(*_COMMAND, ok=RunSnapshot))
-async def cancel_run(run_id: RunId, asker: Commanding, body: CancelRun | None = None) -> Json:
-    """Recorded at once; the answer is ``CANCELLING``. A run that has ended stays as it is."""
-    snapshot = await _cancelled(asker, run_id, body.reason if body is not None else None)
+@router.post(
+    "/{run_id}/cancel",
+    summary="Cancel a run",
+    responses=documented(*_COMMAND, ok=RunSnapshot),
+    openapi_extra=_ANY_BODY,
+)
+async def cancel_run(run_id: RunId, asker: Commanding, request: Request) -> Json:
+    """Recorded at once; the answer is ``CANCELLING``. A run that has ended stays as it is.
+
+    There need not be a body: of one that is not understood nothing is taken, and the run is cancelled all the same.
+    """
+    snapshot = await _cancelled(asker, run_id, _reason(await request.body()))
     return Json(run_views.snapshot_view(snapshot, records=False))
 
 
@@ -80,8 +92,13 @@ async def archive_run(run_id: RunId, asker: Commanding) -> Json:
 async def _cancelled(asker: Asker, run_id: str, reason: str | None) -> JsonObject:
     if not is_id(run_id):
         raise RunNotFoundError(run_id)
-    fields = {"type": "CancelExecution"} | ({"reason": reason} if reason is not None else {})
-    return (await asker.give(run_id, fields)).snapshot_as_asked()
+    return await asker.cancel(run_id, reason)
+
+
+def _reason(body: bytes) -> str | None:
+    """Why, if the body is a JSON object that says so; one that is too long is cut."""
+    said = (json_object(body) or {}).get("reason")
+    return said[:LONGEST_REASON] if isinstance(said, str) else None
 
 
 async def _matching(given: Services, asking: Principal, body: CancelRuns) -> list[str]:

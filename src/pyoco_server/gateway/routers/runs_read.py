@@ -1,23 +1,32 @@
 """Looking at runs: one, its tasks, or a list."""
 
+from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Query
 
 from pyoco_server.app.ports import RunQuery
 from pyoco_server.app.run_queries import page_of_runs, snapshot_and_worker, visible_snapshot
+from pyoco_server.app.snapshot_reading import readable
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.gateway import run_views
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.cursors import decode_cursor, encode_cursor
 from pyoco_server.gateway.documents import RunPage, RunSummary, RunTasks, RunWithWorker
-from pyoco_server.gateway.ids import RunId
+from pyoco_server.gateway.errors import ListQueryError
+from pyoco_server.gateway.ids import LONGEST, RunId
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.run_views import Include
 from pyoco_server.gateway.services import Given
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+
+
+class Order(StrEnum):
+    """How a list is ordered, by the time of submission."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
 
 
 @router.get(
@@ -37,10 +46,20 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
     workflow_yaml_sha256: Annotated[str | None, Query(description="Of the flow.yaml it was submitted with.")] = None,
+    run_id_prefix: Annotated[str | None, Query(max_length=LONGEST, description="How the id begins.")] = None,
+    order: Annotated[
+        Order | None, Query(description="By submission, and which come first; the oldest not with `updated_after`.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     include: Include = None,
 ) -> Json:
-    """Newest first. With ``updated_after`` or ``cursor`` the answer is an object with ``items`` and ``next_cursor``."""
+    """The runs submitted last; among them, those that changed last come first, unless an ``order`` is asked for.
+
+    With ``updated_after`` or ``cursor`` the answer is an object with ``items`` and ``next_cursor``. Pages follow each
+    other by submission, which never changes: so a walk sees every run once, whatever happens meanwhile.
+    """
+    if order is Order.OLDEST and updated_after is not None:
+        raise ListQueryError("order: what changed lately is listed newest first; leave out updated_after, or order")
     query = RunQuery(
         tenant_id=asking.tenant_id,
         status=status.value if status is not None else None,
@@ -48,14 +67,19 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
         tag=tag,
         updated_after=updated_after,
         workflow_yaml_sha256=workflow_yaml_sha256,
+        run_id_prefix=run_id_prefix,
+        oldest_first=order is Order.OLDEST,
         before=decode_cursor(cursor, asking.tenant_id) if cursor is not None else None,
         limit=limit,
     )
     page = await page_of_runs(given.index, given.snapshots, query, full=run_views.wants_full(include))
+    items = page.items if order is not None else run_views.by_change(page.items)
+    for item in items:
+        item.pop(run_views.NOT_SHOWN, None)
     if updated_after is None and cursor is None:
-        return Json(page.items)
+        return Json(items)
     following = encode_cursor(page.following, asking.tenant_id) if page.following is not None else None
-    return Json({"items": page.items, "next_cursor": following})
+    return Json({"items": items, "next_cursor": following})
 
 
 @router.get(
@@ -79,4 +103,4 @@ async def get_run(run_id: RunId, given: Given, asking: Asking, include: Include 
 async def get_tasks(run_id: RunId, given: Given, asking: Asking) -> Json:
     """Tasks, and their records as far as they fit."""
     stored = await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
-    return Json(run_views.tasks_view(msgspec.json.decode(stored.body)))
+    return Json(run_views.tasks_view(readable(stored)))

@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from pyoco_server.app.ports import Clock
+from pyoco_server.app.ports import Clock, StoredSnapshot
 from pyoco_server.app.run_queries import visible_snapshot
 from pyoco_server.gateway import run_views
 from pyoco_server.gateway.answers import Documented, documented
 from pyoco_server.gateway.event_stream import Events, EventStream, event
 from pyoco_server.gateway.ids import RunId
+from pyoco_server.gateway.patience import patiently
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.run_views import Include
 from pyoco_server.gateway.services import Given
@@ -59,10 +60,13 @@ async def watch_run(
     client = asking.api_key_id or (request.client.host if request.client else "")
     records = run_views.wants_records(include)
 
+    async def newest() -> StoredSnapshot:
+        return await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
+
     @asynccontextmanager
     async def watching() -> AsyncIterator[Events]:
         with given.hub.watch(run_id, client) as watcher:
-            stored = await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
+            stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
             watcher.put(Told(stored.body, stored.revision))
             del stored  # it is held as long as it was not shown, and no longer
             stream = _events(watcher, run_id, given.clock, since=since, timeout_sec=timeout_sec, records=records)

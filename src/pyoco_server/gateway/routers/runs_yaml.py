@@ -3,12 +3,14 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Form, UploadFile
+from fastapi import APIRouter, Form, Request, UploadFile
 
 from pyoco_server.app.submitting import Submission
 from pyoco_server.core.wire import parse_object
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server.flows.model import FlowModel
+from pyoco_server.flows.yaml_checks import check_submitted
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import FlowName, Tag
 from pyoco_server.gateway.documents import YamlRunAccepted
@@ -25,6 +27,7 @@ _ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0016", "ERR-PYOCO-0101", "ERR-PYOCO-0105
 
 @router.post("/yaml", summary="Submit a flow.yaml", responses=documented(*_ERRORS, ok=YamlRunAccepted))
 async def submit_yaml(
+    request: Request,
     given: Given,
     asking: Asking,
     workflow: Annotated[UploadFile, Form(description="The flow.yaml.")],
@@ -34,12 +37,14 @@ async def submit_yaml(
     correlation: Correlation = None,
 ) -> Json:
     """The flow travels in the job; of it, the snapshot keeps only the size and the SHA-256."""
+    if (await request.form()).get("tag") == "":  # which the framework takes for none
+        raise InvalidInputError("tag: it is empty; name one, or leave the field out")
     most = given.settings.http.workflow_yaml_max_bytes
     content = await workflow.read(most + 1)
     if len(content) > most:
         raise YamlTooLargeError(f"workflow: more than {most} bytes; make it smaller, or raise the limit")
     text = _text(content)
-    model = await asyncio.to_thread(read_flow_yaml, text, name=flow_name, max_bytes=most)
+    model = await asyncio.to_thread(_model, text, flow_name, most)
     submission = Submission(
         flow_name=flow_name,
         params=parse_object(model.defaults),
@@ -50,6 +55,12 @@ async def submit_yaml(
     )
     snapshot = await in_time(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation))
     return Json({name: snapshot[name] for name in _TOLD})
+
+
+def _model(text: str, flow_name: str, max_bytes: int) -> FlowModel:
+    model = read_flow_yaml(text, name=flow_name, max_bytes=max_bytes)
+    check_submitted(model)
+    return model
 
 
 def _text(content: bytes) -> str:

@@ -66,9 +66,9 @@ function skip(event) {
 
 /** @param {Route} route */
 function show(route) {
-  if (shown && shown.route.view === route.view && shown.route.id === route.id) {
+  if (shown && shown.route.view === route.view && shown.route.id === route.id && shown.view.update) {
     shown.route = route;
-    shown.view.update?.(route);
+    shown.view.update(route);
     return;
   }
   shown?.ending.abort();

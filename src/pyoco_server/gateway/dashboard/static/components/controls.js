@@ -111,7 +111,7 @@ export function facts(rows) {
   return h(
     "dl",
     { class: "facts" },
-    shown.flatMap((row) => (row ? [h("dt", null, row[0]), h("dd", null, row[1])] : [])),
+    shown.map((row) => row && h("div", null, h("dt", null, row[0]), h("dd", null, row[1]))),
   );
 }
 

@@ -3,9 +3,13 @@
 import { h, s, say } from "../lib/dom.js";
 import { clock } from "../lib/format.js";
 
-const SIZE = { width: 480, height: 150, left: 70, right: 8, top: 8, bottom: 20 };
+const SIZE = { height: 150, right: 8, top: 8, bottom: 20 };
+const WIDTH = 480;
+/** About as wide as a letter of the scale. */
+const LETTER = 6.6;
 
 /** @typedef {{name: string, tone: string, values: (number | null)[]}} Line */
+/** @typedef {{element: HTMLElement, show: (at: number[], drawn: Line[]) => void, tell: (text: string) => void}} Plot */
 
 /**
  * @param {string} title
@@ -14,18 +18,20 @@ const SIZE = { width: 480, height: 150, left: 70, right: 8, top: 8, bottom: 20 }
 export function plot(title, write) {
   const svg = s("svg", {
     class: "plot",
-    viewBox: `0 0 ${SIZE.width} ${SIZE.height}`,
+    height: SIZE.height,
     role: "img",
     "aria-label": title,
     on: { pointermove: point, pointerleave: unpoint },
   });
   const legend = h("div", { class: "plot-legend small" });
-  const element = h("section", { class: "card" }, h("h2", null, title), svg, legend);
+  const note = h("p", { class: "plot-note muted small", hidden: true });
+  const element = h("section", { class: "card" }, h("h2", null, title), note, svg, legend);
   const ruler = s("line", { class: "ruler", y1: SIZE.top, y2: SIZE.height - SIZE.bottom, visibility: "hidden" });
   /** @type {number[]} */
   let times = [];
   /** @type {Line[]} */
   let lines = [];
+  let [width, left] = [WIDTH, 0];
 
   /**
    * @param {number[]} at
@@ -34,20 +40,23 @@ export function plot(title, write) {
   function show(at, drawn) {
     [times, lines] = [at, drawn];
     const top = niceTop(Math.max(0, ...lines.flatMap((line) => line.values.map((value) => value ?? 0))));
+    width = svg.clientWidth || WIDTH;
+    left = 10 + LETTER * Math.max(...[0, 0.5, 1].map((part) => write(top * part).length));
+    svg.setAttribute("viewBox", `0 0 ${width} ${SIZE.height}`);
     const x = (/** @type {number} */ index) => placeOf(index);
     const y = (/** @type {number} */ value) =>
       SIZE.height - SIZE.bottom - (value / top) * (SIZE.height - SIZE.top - SIZE.bottom);
     const grid = [0, 0.5, 1].map((part) => [
-      s("line", { class: "grid", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y(top * part), y2: y(top * part) }),
-      s("text", { class: "scale", x: SIZE.left - 6, y: y(top * part) + 4, "text-anchor": "end" }, write(top * part)),
+      s("line", { class: "grid", x1: left, x2: width - SIZE.right, y1: y(top * part), y2: y(top * part) }),
+      s("text", { class: "scale", x: left - 6, y: y(top * part) + 4, "text-anchor": "end" }, write(top * part)),
     ]);
     const ends =
       times.length > 1
         ? [
-            s("text", { class: "scale", x: SIZE.left, y: SIZE.height - 5 }, clock(times[0])),
+            s("text", { class: "scale", x: left, y: SIZE.height - 5 }, clock(times[0])),
             s(
               "text",
-              { class: "scale", x: SIZE.width - SIZE.right, y: SIZE.height - 5, "text-anchor": "end" },
+              { class: "scale", x: width - SIZE.right, y: SIZE.height - 5, "text-anchor": "end" },
               clock(times.at(-1)),
             ),
           ]
@@ -65,7 +74,7 @@ export function plot(title, write) {
   function placeOf(index) {
     const [from, to] = [times[0] ?? 0, times.at(-1) ?? 1];
     const part = to > from ? ((times[index] ?? from) - from) / (to - from) : 1;
-    return SIZE.left + part * (SIZE.width - SIZE.left - SIZE.right);
+    return left + part * (width - left - SIZE.right);
   }
 
   /** @param {number} index */
@@ -92,7 +101,7 @@ export function plot(title, write) {
   /** @param {PointerEvent} event */
   function point(event) {
     const box = svg.getBoundingClientRect();
-    const wanted = ((event.clientX - box.left) / box.width) * SIZE.width;
+    const wanted = ((event.clientX - box.left) / box.width) * width;
     let nearest = 0;
     times.forEach((_, index) => {
       if (Math.abs(placeOf(index) - wanted) < Math.abs(placeOf(nearest) - wanted)) nearest = index;
@@ -108,7 +117,13 @@ export function plot(title, write) {
     drawLegend(times.length - 1);
   }
 
-  return { element, show };
+  /** Something that is not in the lines. @param {string} text */
+  function tell(text) {
+    note.hidden = !text;
+    say(note, text);
+  }
+
+  return { element, show, tell };
 }
 
 /**

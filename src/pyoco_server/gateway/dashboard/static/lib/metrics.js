@@ -32,8 +32,9 @@ export function onMetrics(listener, signal) {
 }
 
 export async function read() {
-  const samples = parse(await askText("/metrics"));
-  readings.push({ at: nowSeconds(), samples });
+  const all = parse(await askText("/metrics"));
+  const samples = all.filter((sample) => !sample.name.endsWith("_bucket"));
+  readings.push({ at: nowSeconds(), samples, histograms: histograms(all) });
   if (readings.length > KEPT) readings.shift();
   listeners.forEach((listener) => listener());
 }
@@ -48,6 +49,23 @@ export async function read() {
 export function byLabel(reading, name, label) {
   const found = (reading?.samples ?? []).filter((sample) => sample.name === name);
   return new Map(found.map((sample) => [sample.labels[label] ?? "", sample.value]));
+}
+
+/**
+ * The histograms among the samples: how many values were no larger than each bound.
+ * @param {Sample[]} samples
+ * @returns {Record<string, Histogram>}
+ */
+function histograms(samples) {
+  /** @type {Record<string, Histogram>} */
+  const found = {};
+  for (const { name, labels, value } of samples) {
+    if (!name.endsWith("_bucket")) continue;
+    const one = (found[name.slice(0, -"_bucket".length)] ??= { bounds: [], counts: [] });
+    one.bounds.push(labels["le"] === "+Inf" ? Infinity : Number(labels["le"]));
+    one.counts.push(value);
+  }
+  return found;
 }
 
 /**

@@ -11,6 +11,7 @@ const SPARE = 8;
  *   keyOf: (index: number) => string,
  *   render: (index: number, element: HTMLElement | null) => HTMLElement,
  *   onEnd?: () => void,
+ *   placeOf?: (key: string) => number,
  * }} Options
  */
 
@@ -27,6 +28,8 @@ export class VirtualList {
     /** @type {Map<string, HTMLElement>} */
     this.shown = new Map();
     this.planned = false;
+    /** @type {{key: string, index: number} | null} what stood at the top when it was last drawn */
+    this.top = null;
     options.scroller.addEventListener("scroll", () => this.plan(), { signal, passive: true });
     const observer = new ResizeObserver(() => this.plan());
     observer.observe(options.scroller);
@@ -53,6 +56,7 @@ export class VirtualList {
     const { scroller, keyOf, render, onEnd } = this.options;
     const height = this.options.rowHeight();
     this.room.style.height = `${this.count * height}px`;
+    this.hold(height);
     const first = Math.max(0, Math.floor(scroller.scrollTop / height) - SPARE);
     const last = Math.min(this.count, Math.ceil((scroller.scrollTop + scroller.clientHeight) / height) + SPARE);
     /** @type {Map<string, HTMLElement>} */
@@ -67,7 +71,17 @@ export class VirtualList {
     }
     for (const [key, element] of this.shown) if (next.get(key) !== element) element.remove();
     this.shown = next;
+    const top = Math.floor(scroller.scrollTop / height);
+    this.top = top < this.count ? { key: keyOf(top), index: top } : null;
     if (onEnd && last >= this.count - SPARE) onEnd();
+  }
+
+  /** Whoever has scrolled down goes on seeing the same rows, whatever came in above them. @param {number} height */
+  hold(height) {
+    const { scroller, placeOf } = this.options;
+    if (!placeOf || !this.top || !scroller.scrollTop) return;
+    const index = placeOf(this.top.key);
+    if (index >= 0 && index !== this.top.index) scroller.scrollTop += (index - this.top.index) * height;
   }
 
   /** @param {number} index */

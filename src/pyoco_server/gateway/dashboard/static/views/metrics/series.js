@@ -42,11 +42,39 @@ export function throughput(readings, only) {
 }
 
 /**
- * @param {number[]} values
+ * How long it took at most, for this part of what was counted in the last minutes before each reading.
+ * @param {Reading[]} readings
+ * @param {string} name
+ * @param {number} part
+ * @param {number} windowSec
+ */
+export function recentQuantile(readings, name, part, windowSec) {
+  let from = 0;
+  return readings.map((reading) => {
+    while ((readings[from]?.at ?? 0) < reading.at - windowSec) from += 1;
+    const [now, then] = [reading.histograms[name], readings[from]?.histograms[name]];
+    if (!now || !then || readings[from] === reading) return null;
+    return quantile(
+      now.bounds,
+      now.counts.map((count, at) => Math.max(0, count - (then.counts[at] ?? 0))),
+      part,
+    );
+  });
+}
+
+/**
+ * As Prometheus does it: the values of a class are taken to be spread evenly over it.
+ * @param {number[]} bounds
+ * @param {number[]} counts how many were no larger than each bound
  * @param {number} part
  */
-export function percentile(values, part) {
-  if (!values.length) return null;
-  const sorted = [...values].sort((one, other) => one - other);
-  return sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))] ?? null;
+export function quantile(bounds, counts, part) {
+  const all = counts.at(-1) ?? 0;
+  if (!all) return null;
+  const rank = part * all;
+  const at = counts.findIndex((count) => count >= rank);
+  const [below, above] = [bounds[at - 1] ?? 0, bounds[at] ?? Infinity];
+  if (above === Infinity) return below;
+  const [before, upTo] = [counts[at - 1] ?? 0, counts[at] ?? 0];
+  return below + (above - below) * (upTo > before ? (rank - before) / (upTo - before) : 1);
 }

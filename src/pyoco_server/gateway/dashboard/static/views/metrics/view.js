@@ -1,21 +1,21 @@
 /** Metrics: small plots of what the gateway tells about itself, drawn as long as the page is open. */
 
-import { errorPanel } from "../../components/controls.js";
 import { plot } from "../../components/plot.js";
 import { RUN_STATUSES, toneOf, wordOf } from "../../components/status.js";
-import { ask, isAbort } from "../../lib/api.js";
 import { h, say } from "../../lib/dom.js";
-import { duration, nowSeconds, number } from "../../lib/format.js";
+import { duration, number } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { history, onMetrics } from "../../lib/metrics.js";
-import { poll } from "../../lib/polling.js";
-import { labels, percentile, series, throughput } from "./series.js";
+import { labels, quantile, recentQuantile, series, throughput } from "./series.js";
 
-const LOOK_MS = 4_000;
+const WINDOW_SEC = 300;
 const TONES = ["running", "waiting", "good", "cancelling", "bad", "cancelled", "pending"];
-
-/** @type {{at: number, queued: number[], took: number[]}[]} kept while the page is open, as the metrics are */
-const latencies = [];
+/** @type {[number, string, string][]} */
+const PARTS = [
+  [0.5, "p50", "good"],
+  [0.95, "p95", "cancelling"],
+  [0.99, "p99", "bad"],
+];
 
 /**
  * @param {HTMLElement} root
@@ -31,8 +31,8 @@ export function mount(root, _route, signal) {
   const workers = plot(t("metrics.workers"), whole);
   const waits = plot(t("metrics.waits"), duration);
   const took = plot(t("metrics.took"), duration);
+  const latencies = { pyoco_run_latency_seconds: took, pyoco_run_queue_seconds: waits };
   const tiles = h("div", { class: "tiles" });
-  const errors = h("div");
   const raw = h("tbody");
   root.append(
     h(
@@ -41,17 +41,16 @@ export function mount(root, _route, signal) {
       h("h1", null, t("metrics.title")),
       h("span", { class: "muted small" }, t("metrics.since_open")),
     ),
-    errors,
     tiles,
     h(
       "div",
       { class: "plots" },
       status.element,
       rate.element,
+      took.element,
+      waits.element,
       queue.element,
       workers.element,
-      waits.element,
-      took.element,
     ),
     h(
       "details",
@@ -95,6 +94,7 @@ export function mount(root, _route, signal) {
         values: series(readings, "pyoco_workers", "state", one),
       })),
     );
+    for (const [name, drawn] of Object.entries(latencies)) drawLatency(drawn, name, times, readings);
     drawTiles(tiles, readings);
     raw.replaceChildren(
       ...(readings.at(-1)?.samples ?? []).map((sample) =>
@@ -115,39 +115,6 @@ export function mount(root, _route, signal) {
     );
   }, signal);
 
-  async function read() {
-    try {
-      /** @type {Run[]} */
-      const runs = await ask("/runs?limit=200", { signal });
-      latencies.push({
-        at: nowSeconds(),
-        queued: runs.flatMap((run) => (run.start_time === null ? [] : [run.start_time - run.submitted_at])),
-        took: runs.flatMap((run) =>
-          run.start_time === null || run.end_time === null ? [] : [run.end_time - run.start_time],
-        ),
-      });
-      if (latencies.length > 450) latencies.shift();
-      const times = latencies.map((one) => one.at);
-      const lines = (/** @type {"queued" | "took"} */ what) =>
-        [
-          [0.5, "p50", "good"],
-          [0.95, "p95", "cancelling"],
-          [0.99, "p99", "bad"],
-        ].map(([part, name, tone]) => ({
-          name: String(name),
-          tone: String(tone),
-          values: latencies.map((one) => percentile(one[what], Number(part))),
-        }));
-      waits.show(times, lines("queued"));
-      took.show(times, lines("took"));
-      errors.replaceChildren();
-    } catch (error) {
-      if (!isAbort(error)) errors.replaceChildren(errorPanel(error));
-      throw error;
-    }
-  }
-
-  poll(read, LOOK_MS, signal);
   return {};
 }
 
@@ -173,4 +140,25 @@ function drawTiles(tiles, readings) {
     const shown = tiles.children[at]?.firstChild;
     if (shown) say(shown, value === null || value === undefined ? "–" : number(value));
   });
+}
+
+/**
+ * @param {import("../../components/plot.js").Plot} drawn
+ * @param {string} name
+ * @param {number[]} times
+ * @param {Reading[]} readings
+ */
+function drawLatency(drawn, name, times, readings) {
+  drawn.show(
+    times,
+    PARTS.map(([part, word, tone]) => ({
+      name: word,
+      tone,
+      values: recentQuantile(readings, name, part, WINDOW_SEC),
+    })),
+  );
+  const { bounds, counts } = readings.at(-1)?.histograms[name] ?? { bounds: [], counts: [] };
+  const all = counts.at(-1) ?? 0;
+  const [p50, p95, p99] = PARTS.map(([part]) => duration(quantile(bounds, counts, part)));
+  drawn.tell(all ? t("metrics.so_far", { n: number(all), p50: String(p50), p95: String(p95), p99: String(p99) }) : "");
 }

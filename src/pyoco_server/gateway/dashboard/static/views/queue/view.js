@@ -10,6 +10,7 @@ import { poll } from "../../lib/polling.js";
 import { address } from "../../lib/router.js";
 
 const LOOK_MS = 3_000;
+const OLDEST = 8;
 
 /**
  * @param {HTMLElement} root
@@ -32,7 +33,10 @@ export function mount(root, _route, signal) {
     h("section", { class: "card" }, h("h2", null, t("queue.dead")), letters),
   );
 
-  onMetrics(() => {
+  /** @type {Set<string> | null} the tags somebody takes jobs of */
+  let served = null;
+
+  function drawTags() {
     const backlog = byLabel(history().at(-1), "pyoco_queue_backlog", "tag");
     const most = Math.max(1, ...backlog.values());
     tags.replaceChildren(
@@ -48,6 +52,7 @@ export function mount(root, _route, signal) {
             h("th", { scope: "col" }, t("runs.tag")),
             h("th", { scope: "col" }, t("queue.waiting")),
             h("th", { scope: "col" }, ""),
+            h("th", { scope: "col" }, ""),
           ),
         ),
         h(
@@ -59,17 +64,32 @@ export function mount(root, _route, signal) {
               null,
               h("td", { class: "mono" }, tag),
               h("td", { class: "number" }, number(count)),
+              h(
+                "td",
+                null,
+                served && count && !served.has(tag)
+                  ? h("span", { class: "badge", "data-tone": "cancelling" }, t("queue.nobody"))
+                  : null,
+              ),
               h("td", null, h("progress", { class: "progress", max: most, value: count, "aria-label": tag })),
             ),
           ),
         ),
       ),
     );
-  }, signal);
+  }
+
+  onMetrics(drawTags, signal);
 
   async function read() {
     try {
-      const [dead, waiting] = await Promise.all([ask("/dlq?limit=200", { signal }), oldestPending(signal)]);
+      const [dead, waiting, workers] = await Promise.all([
+        ask("/dlq?limit=200", { signal }),
+        ask(`/runs?status=PENDING&order=oldest&limit=${OLDEST}`, { signal }),
+        ask("/workers?scope=active&include_hidden=true&limit=500", { signal }),
+      ]);
+      served = new Set(workers.flatMap((/** @type {Worker} */ worker) => worker.tags));
+      if (history().length) drawTags();
       letters.replaceChildren(
         dead.length ? letterTable(dead) : emptyState(t("queue.no_dead"), t("queue.no_dead_text")),
       );
@@ -84,27 +104,6 @@ export function mount(root, _route, signal) {
 
   poll(read, LOOK_MS, signal);
   return {};
-}
-
-/**
- * The runs that have waited longest, of the newest few thousand.
- * @param {AbortSignal} signal
- * @returns {Promise<Run[]>}
- */
-async function oldestPending(signal) {
-  /** @type {Run[]} */
-  let last = [];
-  let cursor = "";
-  for (let page = 0; page < 10; page += 1) {
-    /** @type {RunPage} */
-    const answer = await ask(`/runs?status=PENDING&limit=200&${cursor ? `cursor=${cursor}` : "updated_after=0"}`, {
-      signal,
-    });
-    if (answer.items.length) last = [...last, ...answer.items].slice(-5);
-    if (!answer.next_cursor) break;
-    cursor = answer.next_cursor;
-  }
-  return last.reverse();
 }
 
 /** @param {Run[]} runs */
@@ -129,7 +128,11 @@ function pendingTable(runs) {
         h(
           "tr",
           null,
-          h("td", null, h("a", { class: "mono", href: address("runs", run.run_id) }, shortId(run.run_id))),
+          h(
+            "td",
+            null,
+            h("a", { class: "mono", href: address("runs", run.run_id), title: run.run_id }, shortId(run.run_id)),
+          ),
           h("td", null, run.flow_name),
           h("td", { class: "mono" }, run.tag),
           h("td", null, age(run.submitted_at, now)),
@@ -143,7 +146,7 @@ function pendingTable(runs) {
 function letterTable(letters) {
   return h(
     "table",
-    { class: "table" },
+    { class: "table stack" },
     h(
       "thead",
       null,
@@ -184,10 +187,10 @@ function letterTable(letters) {
                 )
               : "–",
           ),
-          h("td", null, entry.flow_name ?? "–"),
-          h("td", { class: "mono" }, tag),
-          h("td", { class: "mono" }, entry.worker_id ?? "–"),
-          h("td", { class: "number" }, String(entry.num_delivered ?? "–")),
+          h("td", { data: { label: t("runs.flow") } }, entry.flow_name ?? "–"),
+          h("td", { class: "mono", data: { label: t("runs.tag") } }, tag),
+          h("td", { class: "mono", data: { label: t("run.worker") } }, entry.worker_id ?? "–"),
+          h("td", { class: "number", data: { label: t("queue.deliveries") } }, String(entry.num_delivered ?? "–")),
           h("td", { class: "bad-text long", title: entry.error ?? "" }, entry.error ?? ""),
         ),
       ),

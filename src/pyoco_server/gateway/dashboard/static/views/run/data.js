@@ -4,6 +4,7 @@ import { jsonBlock } from "../../components/controls.js";
 import { ask, isAbort } from "../../lib/api.js";
 import { fill, h } from "../../lib/dom.js";
 import { t } from "../../lib/i18n.js";
+import { isControl } from "./model.js";
 
 /**
  * @param {import("./view.js").Desk} desk
@@ -12,13 +13,14 @@ import { t } from "../../lib/i18n.js";
 export function dataPanel(desk) {
   const { model } = desk;
   const element = h("div", { class: "data" });
-  let drawn = -1;
+  let drawn = "";
 
   function update() {
     const version = model.at ?? model.run?.version ?? 0;
-    if (version === drawn || !model.run) return;
-    drawn = version;
-    const outputs = [...model.state.nodes.values()].filter((node) => node.meta["task"] && node.output !== undefined);
+    const known = `${version} of ${model.events.length}`;
+    if (known === drawn || !model.run) return;
+    drawn = known;
+    const outputs = [...model.state.nodes.values()].filter((node) => !isControl(node) && node.output !== undefined);
     const raw = h("div", null, jsonBlock(model.run, t("data.raw")));
     fill(
       element,
@@ -39,9 +41,9 @@ export function dataPanel(desk) {
     );
     const path = model.at === null ? `${model.path}?include=full` : `${model.path}/state?at=${version}`;
     ask(path, { signal: desk.signal }).then(
-      (found) => drawn === version && raw.replaceChildren(jsonBlock(found, t("data.raw"))),
+      (found) => drawn === known && raw.replaceChildren(jsonBlock(found, t("data.raw"))),
       (error) => {
-        if (!isAbort(error)) drawn = -1; // asked again with the next change
+        if (!isAbort(error)) drawn = ""; // asked again with the next change
       },
     );
   }

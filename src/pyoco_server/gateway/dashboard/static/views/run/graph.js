@@ -22,7 +22,7 @@ export function graphPanel(desk) {
     { class: "graph", role: "group", "aria-label": t("run.graph"), on: { click: onClick, keydown: onKey } },
     scene,
   );
-  const nothing = h("p", { class: "graph-empty muted", hidden: true }, t("graph.none"));
+  const nothing = h("p", { class: "graph-empty muted", hidden: true });
   const zoom = new PanZoom(svg, scene, desk.signal);
   const element = h(
     "div",
@@ -48,6 +48,7 @@ export function graphPanel(desk) {
   function update() {
     const { nodes } = model.state;
     nothing.hidden = nodes.size > 0;
+    say(nothing, model.events.length < (model.run?.version ?? 0) ? t("common.loading") : t("graph.none"));
     const found = `${nodes.size} ${[...nodes.keys()].at(-1) ?? ""}`;
     if (found !== structure) {
       structure = found;
@@ -83,7 +84,7 @@ export function graphPanel(desk) {
     );
     drawn.values().next().value?.group.setAttribute("tabindex", "0");
     svg.dataset["nodes"] = String(drawn.size);
-    if (!zoom.touched) zoom.fit();
+    zoom.settle();
   }
 
   /** @param {MouseEvent} event */

@@ -119,10 +119,7 @@ function rows(run) {
       t("run.submitted"),
       h("time", { title: moment(run.submitted_at) }, `${clock(run.submitted_at)} (${age(run.submitted_at, now)})`),
     ],
-    [
-      t("run.queued"),
-      run.start_time === null ? duration(now - run.submitted_at) : duration(run.start_time - run.submitted_at),
-    ],
+    [t("run.queued"), duration((run.start_time ?? run.end_time ?? now) - run.submitted_at)],
     [
       t("run.started"),
       run.start_time === null ? null : h("time", { title: moment(run.start_time) }, clock(run.start_time)),

@@ -110,7 +110,9 @@ function nodeDetails(desk, node) {
       [t("node.wait_key"), node.waitKey],
       [t("node.skipped"), node.skip ? t("node.skipped_by", { node: node.skip.by, how: node.skip.countsAs }) : null],
     ]),
-    node.error ? h("section", null, h("h3", null, t("node.error")), errorDetails(node.error)) : null,
+    node.error && node.status !== "SUCCEEDED"
+      ? h("section", null, h("h3", null, t("node.error")), errorDetails(node.error))
+      : null,
     node.failures.length > 1 || (node.failures.length && node.status !== "FAILED")
       ? h("section", null, h("h3", null, t("node.failures")), node.failures.map(failure))
       : null,

@@ -1,9 +1,14 @@
 /** A run as it is watched: its newest snapshot, its log so far, and the state at the version the reader looks at. */
 
-import { ApiError, ask, isAbort } from "../../lib/api.js";
-import { readEvents } from "../../lib/event_stream.js";
+import { ask, isAbort } from "../../lib/api.js";
+import { follow } from "../../lib/follow.js";
 import { empty, fold, hasEnded, step } from "../../lib/fold.js";
 import { poll } from "../../lib/polling.js";
+
+const CONTROL = new Set(["Start", "Success", "Fork", "Join", "Failure", "Cancel", "End"]);
+
+/** Does this node only lead from one to another? @param {FoldedNode} node */
+export const isControl = (node) => CONTROL.has(node.type) || (node.inputs === null && node.id.startsWith(":"));
 
 const PAGE = 5_000;
 const LOOK_MS = 5_000;
@@ -71,23 +76,12 @@ export class RunModel {
     this.onChange();
   }
 
-  /** Follow the stream of snapshots until the run has ended; it is opened anew whenever it breaks. */
-  async watch() {
-    let pause = 500;
-    while (!this.signal.aborted && !(this.run && hasEnded(this.run.status))) {
-      const stop = new AbortController();
-      try {
-        await readEvents(`${this.path}/watch`, AbortSignal.any([this.signal, stop.signal]), (name, data) => {
-          pause = 500;
-          if (name === "snapshot") this.take(data.snapshot);
-          if (this.run && hasEnded(this.run.status)) stop.abort();
-        });
-      } catch (error) {
-        if (this.signal.aborted || (error instanceof ApiError && error.status === 404)) return;
-      }
-      await new Promise((resolve) => setTimeout(resolve, pause));
-      pause = Math.min(pause * 2, 10_000);
-    }
+  /** Follow the stream of snapshots until the run has ended. */
+  watch() {
+    return follow(`${this.path}/watch`, this.signal, {
+      onEvent: (name, data) => name === "snapshot" && this.take(data.snapshot),
+      goesOn: () => !this.run || !hasEnded(this.run.status),
+    });
   }
 
   /** Read what the log has behind what is known. */

@@ -1,5 +1,9 @@
 /** Moving about in a drawing: drag, wheel, pinch, keys. */
 
+/** Names can be read from here on. */
+const READABLE = 0.6;
+/** A graph may be so much wider than the screen and still be walked through; a larger one is shown as a whole. */
+const MOST_SCREENS = 3;
 const CLOSEST = 2.5;
 const STEP = 1.25;
 
@@ -17,6 +21,7 @@ export class PanZoom {
     this.y = 0;
     this.size = { width: 1, height: 1 };
     this.touched = false;
+    this.whole = false;
     /** @type {Map<number, [number, number]>} */
     this.pointers = new Map();
     this.moved = false;
@@ -27,7 +32,7 @@ export class PanZoom {
     on("pointermove", (event) => this.move(event));
     on("pointerup", (event) => this.up(event));
     on("pointercancel", (event) => this.up(event));
-    const observer = new ResizeObserver(() => !this.touched && this.fit());
+    const observer = new ResizeObserver(() => this.settle());
     observer.observe(svg);
     signal.addEventListener("abort", () => observer.disconnect());
   }
@@ -40,6 +45,27 @@ export class PanZoom {
     this.x = (clientWidth - this.size.width * this.scale) / 2;
     this.y = (clientHeight - this.size.height * this.scale) / 2;
     this.touched = false;
+    this.whole = true;
+    this.apply();
+  }
+
+  /** The room or the graph has changed: look at it as before, unless somebody has chosen what to look at. */
+  settle() {
+    if (this.touched) return;
+    if (this.whole) this.fit();
+    else this.open();
+  }
+
+  /** As it is first seen: all of it, or on a narrow screen its beginning, if that is what it takes to be read. */
+  open() {
+    this.fit();
+    this.whole = false;
+    const { clientWidth, clientHeight } = this.svg;
+    const [width, height] = [this.size.width * READABLE, this.size.height * READABLE];
+    if (this.scale >= READABLE || width > MOST_SCREENS * clientWidth || height > clientHeight) return;
+    this.scale = READABLE;
+    this.x = 12;
+    this.y = (clientHeight - height) / 2;
     this.apply();
   }
 
@@ -83,7 +109,7 @@ export class PanZoom {
       "transform",
       `translate(${this.x.toFixed(1)} ${this.y.toFixed(1)}) scale(${this.scale.toFixed(4)})`,
     );
-    this.svg.dataset["detail"] = this.scale < 0.3 ? "colour" : this.scale < 0.6 ? "name" : "all";
+    this.svg.dataset["detail"] = this.scale < 0.5 ? "colour" : this.scale < 0.75 ? "name" : "all";
   }
 
   /** @param {WheelEvent} event */

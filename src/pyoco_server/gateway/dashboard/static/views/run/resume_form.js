@@ -3,7 +3,7 @@
  * `{value, label}`), or `schema` (JSON Schema: one value, or an object of simple ones); else the answer may be anything.
  */
 
-import { field, jsonBlock } from "../../components/controls.js";
+import { facts, field, jsonBlock } from "../../components/controls.js";
 import { h } from "../../lib/dom.js";
 import { t } from "../../lib/i18n.js";
 import { questionOf } from "./header.js";
@@ -36,7 +36,7 @@ export function resumeForm(wait) {
     "div",
     { class: "resume-form" },
     question ? h("p", { class: "question" }, question) : null,
-    Object.keys(rest).length ? jsonBlock(rest, t("resume.prompt")) : null,
+    Object.keys(rest).length ? beside(rest) : null,
     form.element,
   );
   return { element, value: form.value };
@@ -94,7 +94,11 @@ function bySchema(schema) {
     element: h(
       "div",
       { class: "fields" },
-      controls.map(({ name, inner, element }) => field(String(inner?.title ?? name), element, inner?.description)),
+      controls.map(({ name, inner, element }) =>
+        element instanceof HTMLInputElement && element.type === "checkbox"
+          ? h("label", { class: "choice" }, element, h("span", null, String(inner?.title ?? name)))
+          : field(String(inner?.title ?? name), element, inner?.description),
+      ),
     ),
     value: () =>
       Object.fromEntries(controls.map(({ name, value }) => [name, value()]).filter(([, given]) => given !== undefined)),
@@ -147,6 +151,14 @@ function control(schema, required) {
   }
   const input = h("input", { class: "input", required, maxlength: schema?.maxLength, value: preset ?? "" });
   return { element: input, value: () => (input.value === "" && !required ? undefined : input.value) };
+}
+
+/** What else a prompt tells: names and values, if that is all it is. @param {Record<string, any>} told */
+function beside(told) {
+  const plain = Object.values(told).every((value) => ["string", "number", "boolean"].includes(typeof value));
+  return plain
+    ? facts(Object.entries(told).map(([name, value]) => [name, String(value)]))
+    : jsonBlock(told, t("resume.prompt"));
 }
 
 /** A prompt that does not say what it wants: yes or no, a text, a number, or any JSON. @returns {Form} */

@@ -5,8 +5,8 @@ import { h, say } from "../../lib/dom.js";
 import { duration, nowSeconds } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { VirtualList } from "../../lib/virtual_list.js";
+import { isControl } from "./model.js";
 
-const CONTROL = new Set(["Start", "Success", "Fork", "Join", "Failure", "Cancel", "End"]);
 /** @type {Record<Span["kind"], import("../../lib/i18n.js").Key>} */
 const WORDS = {
   queued: "timeline.queued",
@@ -14,6 +14,17 @@ const WORDS = {
   waiting: "timeline.waiting",
   backoff: "timeline.backoff",
 };
+
+/** @type {[Span["kind"], string, () => string][]} */
+const LEGEND = [
+  ["queued", "pending", () => t("timeline.queued")],
+  ["attempt", "running", () => wordOf("RUNNING")],
+  ["attempt", "good", () => wordOf("SUCCEEDED")],
+  ["attempt", "bad", () => wordOf("FAILED")],
+  ["backoff", "pending", () => t("timeline.backoff")],
+  ["waiting", "waiting", () => t("timeline.waiting")],
+];
+const TICK_PX = 90;
 
 /**
  * @param {import("./view.js").Desk} desk
@@ -41,8 +52,8 @@ export function timelinePanel(desk) {
       h(
         "div",
         { class: "legend small muted" },
-        /** @type {Span["kind"][]} */ (["queued", "attempt", "waiting", "backoff"]).map((kind) =>
-          h("span", null, h("i", { class: "swatch", "data-kind": kind, "data-tone": "running" }), t(WORDS[kind])),
+        LEGEND.map(([kind, tone, word]) =>
+          h("span", null, h("i", { class: "swatch", "data-kind": kind, "data-tone": tone }), word()),
         ),
       ),
       ticks,
@@ -56,9 +67,7 @@ export function timelinePanel(desk) {
 
   function update() {
     const { state } = model;
-    nodes = [...state.nodes.values()].filter(
-      (node) => !CONTROL.has(node.type) && !(node.inputs === null && node.id.startsWith(":")),
-    );
+    nodes = [...state.nodes.values()].filter((node) => !isControl(node));
     nodes.sort(
       (one, other) => (one.startedAt ?? Infinity) - (other.startedAt ?? Infinity) || one.createdAt - other.createdAt,
     );
@@ -69,7 +78,7 @@ export function timelinePanel(desk) {
   }
 
   function drawTicks() {
-    const step = niceStep((to - from) / 6);
+    const step = niceStep((to - from) / Math.max(2, Math.floor(ticks.clientWidth / TICK_PX)));
     const found = [];
     for (let at = 0; at <= to - from; at += step) {
       const tick = h("span", null, at === 0 ? "0" : `+${duration(at)}`);

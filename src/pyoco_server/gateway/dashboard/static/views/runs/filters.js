@@ -5,19 +5,18 @@ import { RUN_STATUSES, signOf, toneOf, wordOf } from "../../components/status.js
 import { h, say } from "../../lib/dom.js";
 import { number } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
-import { byLabel, history, onMetrics } from "../../lib/metrics.js";
 import { amend } from "../../lib/router.js";
+
+/** @typedef {{counts: Record<string, number>, counts_complete: boolean}} Tally */
 
 /**
  * @param {Route} route
- * @param {AbortSignal} signal
  * @param {(text: string, enter: boolean) => void} onSearch
  */
-export function filters(route, signal, onSearch) {
+export function filters(route, onSearch) {
   const chosen = route.query.get("status") ?? "";
   const chips = ["", ...RUN_STATUSES].map((status) => chip(status, status === chosen));
-  onMetrics(() => showCounts(chips), signal);
-  return h(
+  const element = h(
     "div",
     { class: "filters" },
     h("div", { class: "chips", role: "group", "aria-label": t("runs.by_status") }, chips),
@@ -26,6 +25,7 @@ export function filters(route, signal, onSearch) {
     textFilter("tag", t("runs.tag"), route),
     search(route, onSearch),
   );
+  return { element, showCounts: (/** @type {Tally} */ tally) => showCounts(chips, tally) };
 }
 
 /**
@@ -48,14 +48,17 @@ function chip(status, pressed) {
   );
 }
 
-/** @param {HTMLElement[]} chips */
-function showCounts(chips) {
-  const counts = byLabel(history().at(-1), "pyoco_runs_total", "status");
-  const all = [...counts.values()].reduce((sum, count) => sum + count, 0);
+/**
+ * How many runs have which status, among those the other filters let through.
+ * @param {HTMLElement[]} chips
+ * @param {Tally} tally
+ */
+function showCounts(chips, { counts, counts_complete }) {
+  const all = Object.values(counts).reduce((sum, count) => sum + count, 0);
   for (const shown of chips) {
     const status = shown.dataset["status"] ?? "";
-    const count = status ? counts.get(status) : all;
-    say(/** @type {Element} */ (shown.querySelector(".chip-count")), count === undefined ? "" : number(count));
+    const count = number((status ? counts[status] : all) ?? 0);
+    say(/** @type {Element} */ (shown.querySelector(".chip-count")), counts_complete ? count : `${count}+`);
   }
 }
 

@@ -1,4 +1,4 @@
-/** The runs that are known: loaded page by page, kept up to date by asking what changed. */
+/** The runs that are known: loaded page by page, and kept up to date by what is told of changes. */
 
 import { ask } from "../../lib/api.js";
 
@@ -7,7 +7,7 @@ const MOST_PAGES_AT_ONCE = 5;
 /** Snapshots of one moment may arrive in any order; looking back a little misses none. */
 const OVERLAP_SEC = 2;
 
-/** @typedef {{status: string, flow: string, tag: string}} Filter */
+/** @typedef {{status: string, flow: string, tag: string, run_id_prefix: string}} Filter */
 
 export class RunStore {
   /**
@@ -31,7 +31,7 @@ export class RunStore {
     this.begun = false;
   }
 
-  /** Load the first page, and later what changed since. */
+  /** Load the first page, or what changed while nothing was told. */
   async refresh() {
     if (!this.begun) return this.begin();
     let cursor = null;

@@ -4,9 +4,9 @@ import { button, emptyState, errorPanel } from "../../components/controls.js";
 import { ask, isAbort } from "../../lib/api.js";
 import { h, say } from "../../lib/dom.js";
 import { hasEnded } from "../../lib/fold.js";
+import { follow } from "../../lib/follow.js";
 import { nowSeconds, number } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
-import { poll } from "../../lib/polling.js";
 import { address, amend, go, here } from "../../lib/router.js";
 import { VirtualList } from "../../lib/virtual_list.js";
 import { cancelMany } from "./bulk.js";
@@ -14,7 +14,8 @@ import { filters } from "./filters.js";
 import { makeRow, showRun } from "./row.js";
 import { RunStore } from "./store.js";
 
-const LOOK_MS = 1_000;
+const PATIENCE_MS = 200;
+const ANEW_MS = 2_000;
 
 /**
  * @param {HTMLElement} root
@@ -54,10 +55,13 @@ const key = (route) => ["status", "flow", "tag"].map((name) => route.query.get(n
  */
 function begin(root, route, signal) {
   const query = (/** @type {string} */ name) => route.query.get(name) ?? "";
-  const store = new RunStore({ status: query("status"), flow: query("flow"), tag: query("tag") }, signal, () => draw());
+  let text = query("q");
+  let following = new AbortController();
+  let store = storeOf(text);
   /** @type {Set<string>} */
   const selected = new Set();
-  let text = query("q");
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let typing;
   let active = -1;
   /** @type {Run[]} */
   let rows = [];
@@ -103,9 +107,10 @@ function begin(root, route, signal) {
     scroller,
   );
   const under = h("div", { class: "run-under" });
+  const narrowed = filters(route, search);
   root.append(
     h("div", { class: "page-head" }, h("h1", null, t("runs.title")), count, h("span", { class: "spacer" }), cancel),
-    filters(route, signal, search),
+    narrowed.element,
     table,
     under,
   );
@@ -122,13 +127,50 @@ function begin(root, route, signal) {
         return row;
       },
       onEnd: () => void store.more().then(null, failed),
+      placeOf: (id) => {
+        const run = store.byId.get(id);
+        return run ? store.place(run) : -1;
+      },
     },
     signal,
   );
 
+  /** @param {string} prefix */
+  function storeOf(prefix) {
+    const filter = { status: query("status"), flow: query("flow"), tag: query("tag"), run_id_prefix: prefix };
+    return new RunStore(filter, AbortSignal.any([signal, following.signal]), () => draw());
+  }
+
+  /** Ask for the runs that fit, and follow what becomes of them. */
+  function open() {
+    following.abort();
+    following = new AbortController();
+    store = storeOf(text);
+    const asked = new URLSearchParams();
+    for (const name of /** @type {const} */ (["flow", "tag", "run_id_prefix"]))
+      if (store.filter[name]) asked.set(name, store.filter[name]);
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let anew;
+    const refresh = () => void store.refresh().catch(failed);
+    void follow(`/runs/~/watch?${asked}`, store.signal, {
+      onEvent: (name, data) => {
+        if (data.counts) narrowed.showCounts(data);
+        if (name === "ready") refresh();
+        else if (name === "runs") store.merge(data.items);
+        else if (name === "reset")
+          anew ??= setTimeout(() => {
+            anew = undefined;
+            if (!store.signal.aborted) store.begin().catch(failed);
+          }, ANEW_MS);
+      },
+      onError: refresh, // who may not watch can still look
+    });
+  }
+
   function draw() {
+    if (!store.begun && rows.length) return; // what was there before stays until there is something else
     const activeId = rows[active]?.run_id;
-    rows = text ? store.runs.filter((run) => run.run_id.includes(text) || run.flow_name.includes(text)) : store.runs;
+    rows = store.runs;
     if (activeId) active = rows.findIndex((run) => run.run_id === activeId);
     table.setAttribute("aria-rowcount", String(rows.length + 1));
     table.hidden = store.begun && !rows.length;
@@ -168,7 +210,6 @@ function begin(root, route, signal) {
   /** @param {unknown} error */
   function failed(error) {
     if (!isAbort(error) && !store.begun) under.replaceChildren(errorPanel(error));
-    throw error;
   }
 
   /**
@@ -247,19 +288,39 @@ function begin(root, route, signal) {
    * @param {boolean} enter
    */
   function search(wanted, enter) {
-    text = wanted;
-    amend({ q: wanted });
-    draw();
-    if (!enter || !wanted) return;
-    const only = rows.length === 1 ? rows[0]?.run_id : wanted;
-    ask(`/runs/${encodeURIComponent(only ?? wanted)}`, { signal }).then(
-      (run) => go(address("runs", run.run_id)),
-      (error) => !isAbort(error) && under.replaceChildren(errorPanel(error)),
-    );
+    clearTimeout(typing);
+    if (enter && wanted) return openRun(wanted);
+    typing = setTimeout(() => {
+      if (wanted === text || signal.aborted) return;
+      text = wanted;
+      selected.clear();
+      amend({ q: wanted });
+      open();
+    }, PATIENCE_MS);
+  }
+
+  /**
+   * The run with this id, or the only one whose id begins so.
+   * @param {string} beginning
+   */
+  async function openRun(beginning) {
+    try {
+      /** @type {Run[]} */
+      const found = await ask(`/runs?${new URLSearchParams({ run_id_prefix: beginning, limit: "2" })}`, { signal });
+      const only = found.length === 1 ? found[0]?.run_id : beginning;
+      const run = await ask(`/runs/${encodeURIComponent(only ?? beginning)}`, { signal });
+      go(address("runs", run.run_id));
+    } catch (error) {
+      if (!isAbort(error)) under.replaceChildren(errorPanel(error));
+    }
   }
 
   draw();
-  poll(() => store.refresh().then(null, failed), LOOK_MS, signal);
+  open();
   const ticking = setInterval(() => list.plan(), 1_000);
-  signal.addEventListener("abort", () => clearInterval(ticking));
+  signal.addEventListener("abort", () => {
+    clearInterval(ticking);
+    clearTimeout(typing);
+    following.abort();
+  });
 }

@@ -55,7 +55,7 @@ export function mount(root, _route, signal) {
 function wheelTable(list, onChange) {
   return h(
     "table",
-    { class: "table" },
+    { class: "table stack" },
     h(
       "thead",
       null,
@@ -74,7 +74,7 @@ function wheelTable(list, onChange) {
         h(
           "tr",
           null,
-          h("td", { class: "mono" }, wheel.name),
+          h("td", { class: "mono whole" }, wheel.name),
           h(
             "td",
             null,
@@ -84,7 +84,11 @@ function wheelTable(list, onChange) {
           ),
           h("td", { class: "number" }, bytes(wheel.size_bytes)),
           h("td", null, h("time", { title: moment(wheel.modified) }, clock(wheel.modified))),
-          h("td", { class: "mono muted", title: wheel.sha256_hex ?? "" }, (wheel.sha256_hex ?? "–").slice(0, 12)),
+          h(
+            "td",
+            { class: "mono muted digest", title: wheel.sha256_hex ?? "" },
+            (wheel.sha256_hex ?? "–").slice(0, 12),
+          ),
           h(
             "td",
             { class: "row-tools" },
@@ -101,7 +105,7 @@ function wheelTable(list, onChange) {
 function historyTable(events) {
   return h(
     "table",
-    { class: "table" },
+    { class: "table stack" },
     h(
       "thead",
       null,
@@ -128,7 +132,7 @@ function historyTable(events) {
           null,
           h("td", null, h("time", { title: moment(event.occurred_at) }, clock(event.occurred_at))),
           h("td", null, event.action === "upload" ? t("wheels.did_upload") : t("wheels.did_delete")),
-          h("td", { class: "mono" }, event.wheel_name),
+          h("td", { class: "mono whole" }, event.wheel_name),
           h("td", null, h("span", { class: "tags" }, event.tags.map(tagChip))),
           h("td", { class: "number" }, bytes(event.size_bytes)),
           h("td", null, [event.actor?.tenant_id, event.actor?.api_key_id].filter(Boolean).join(" · ") || "–"),

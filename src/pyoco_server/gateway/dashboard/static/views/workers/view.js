@@ -161,13 +161,25 @@ export function mount(root, route, signal) {
 /** @param {string} id */
 const runLink = (id) => h("a", { class: "mono", href: address("runs", id), title: id }, shortId(id));
 
+/** @type {Record<string, () => string>} */
+const SYNC = {
+  ok: () => t("workers.sync_ok"),
+  idle: () => t("workers.sync_idle"),
+  error: () => t("workers.sync_error"),
+  disabled: () => t("workers.sync_off"),
+};
+
 /** @param {Record<string, any>} sync */
 function syncSummary(sync) {
   const tone = sync["last_result"] === "error" ? "bad" : sync["last_result"] === "ok" ? "good" : "pending";
   return h(
     "span",
     null,
-    h("span", { class: "alive", "data-tone": tone }, String(sync["last_result"] ?? "–")),
+    h(
+      "span",
+      { class: "alive", "data-tone": tone },
+      SYNC[sync["last_result"]]?.() ?? String(sync["last_result"] ?? "–"),
+    ),
     sync["enabled"]
       ? ` ${t("workers.sync_counts", { selected: sync["selected_count"] ?? 0, updated: sync["updated_count"] ?? 0, removed: sync["removed_count"] ?? 0 })}`
       : "",
@@ -189,6 +201,7 @@ function syncDetails(sync) {
     null,
     facts([
       [t("workers.sync_attempt"), clock(sync["last_attempt_at"])],
+      [t("workers.sync_why"), sync["last_error"] ? h("span", { class: "bad-text" }, String(sync["last_error"])) : null],
       [t("workers.sync_success"), clock(sync["last_success_at"])],
       [t("workers.sync_selected"), list("selected_wheels")],
       [t("workers.sync_updated"), list("updated_wheels")],

@@ -1,0 +1,54 @@
+"""How long runs took: classes of durations that are counted as runs end, so that nobody has to look at the runs."""
+
+import bisect
+import sqlite3
+from collections import Counter, defaultdict
+from typing import Final
+
+from pyoco_server.adapters.readmodel.reading import number_of
+from pyoco_server.adapters.readmodel.schema import NOTHING
+from pyoco_server.app.ports import LATENCY_BOUNDS_SEC, Histogram, Latencies
+
+QUEUED: Final = 0
+WHOLE: Final = 1
+
+_COUNT: Final = """INSERT INTO latencies VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET runs = runs + excluded.runs, seconds = seconds + excluded.seconds"""
+_READ: Final = "SELECT class, runs, seconds FROM latencies WHERE tenant = ? AND kind = ?"
+
+
+class Measured:
+    """What was measured in one transaction, added up before it is written."""
+
+    def __init__(self) -> None:
+        self._runs: Counter[tuple[int, int, int]] = Counter()
+        self._seconds: defaultdict[tuple[int, int, int], float] = defaultdict(float)
+
+    def count(self, tenant: int, kind: int, seconds: float) -> None:
+        """One run took so long."""
+        place = (tenant, kind, bisect.bisect_left(LATENCY_BOUNDS_SEC, seconds))
+        self._runs[place] += 1
+        self._seconds[place] += seconds
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Add it to what was measured before."""
+        connection.executemany(_COUNT, [(*place, runs, self._seconds[place]) for place, runs in self._runs.items()])
+
+    def clear(self) -> None:
+        """Begin again."""
+        self._runs.clear()
+        self._seconds.clear()
+
+
+def latencies(connection: sqlite3.Connection, tenant_id: str | None) -> Latencies:
+    """What has been counted so far."""
+    tenant = NOTHING if tenant_id is None else number_of(connection, tenant_id)
+    return Latencies(_histogram(connection, tenant, QUEUED), _histogram(connection, tenant, WHOLE))
+
+
+def _histogram(connection: sqlite3.Connection, tenant: int | None, kind: int) -> Histogram:
+    runs, seconds = [0] * (len(LATENCY_BOUNDS_SEC) + 1), 0.0
+    for place, counted, lasted in connection.execute(_READ, (tenant, kind)):
+        runs[place] = counted
+        seconds += lasted
+    return Histogram(runs, seconds)
