@@ -58,7 +58,6 @@ def test_warnings_are_logged() -> None:
     ("arguments", "reason"),
     [
         ("level='LOUD'", "the level is 'LOUD', but must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL"),
-        ("level=None", "the level is None"),
         ("format='xml'", "the format is 'xml', but must be json or text"),
     ],
 )
@@ -68,6 +67,48 @@ def test_a_wrong_setting_is_replaced_and_told(arguments: str, reason: str) -> No
     assert (told["err_id"], told["msg_id"], told["level"]) == ("ERR-PYOCO-0013", "MSG-PYOCO-0013", "ERROR")
     assert told["reason"].startswith(reason)
     assert after["message"] == "goes on"
+
+
+@pytest.mark.spec("004 REQ-0013", "004 §付録I")
+def test_what_is_not_given_is_taken_from_the_environment() -> None:
+    program = CONFIGURE + (
+        "import os\n"
+        "os.environ.update(PYOCO_LOG_LEVEL='warn', PYOCO_LOG_INCLUDE_TRACEBACK='0', PYOCO_LOG_FORMAT='JSON')\n"
+        "configure_logging(service='s')\n"
+        "log = logging.getLogger('x')\n"
+        "log.info('too quiet')\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: log.exception('told')\n"
+        "configure_logging(service='s', level='INFO', include_traceback=True)\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: log.info('told too', exc_info=True)\n"
+        "os.environ.update(PYOCO_LOG_FORMAT='text', PYOCO_LOG_UTC='no')\n"
+        "os.environ['TZ'] = 'Asia/Tokyo'; import time; time.tzset()\n"
+        "configure_logging(service='s', level='INFO', stream=sys.stdout)\n"
+        "log.info('for people')\n"
+    )
+    done = run(program)
+    told, given = map(json.loads, done.stderr.splitlines())
+    assert (told["message"], told["exception_class"], "traceback" in told) == ("told", "ZeroDivisionError", False)
+    assert (given["message"], "traceback" in given) == ("told too", True)
+    assert "+09:00 INFO s x: for people" in done.stdout
+
+
+@pytest.mark.spec("004 REQ-0013", "004 ERR-PYOCO-0013")
+@pytest.mark.parametrize(
+    ("variable", "text", "reason"),
+    [
+        ("PYOCO_LOG_LEVEL", "LOUD", "the level is 'LOUD'"),
+        ("PYOCO_LOG_FORMAT", "xml", "the format is 'xml'"),
+        ("PYOCO_LOG_UTC", "maybe", "PYOCO_LOG_UTC is 'maybe'"),
+        ("PYOCO_LOG_INCLUDE_TRACEBACK", "2", "PYOCO_LOG_INCLUDE_TRACEBACK is '2'"),
+    ],
+)
+def test_a_wrong_variable_is_replaced_and_told(variable: str, text: str, reason: str) -> None:
+    program = CONFIGURE + f"import os\nos.environ[{variable!r}] = {text!r}\nconfigure_logging(service='s')\n"
+    (told,) = log_of(program)
+    assert told["err_id"] == "ERR-PYOCO-0013"
+    assert told["reason"].startswith(reason)
 
 
 BROKEN = """

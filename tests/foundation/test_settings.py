@@ -225,7 +225,7 @@ def test_a_wrong_value_is_told_with_its_variable_and_what_is_allowed(name: str, 
 
 def test_everything_wrong_is_told_at_once() -> None:
     found = problems(
-        PYOCO_HTTP_PORT="x", PYOCO_DEFAULT_TAG="a.b", PYOCO_DLQ_MAX_MSGS="-5", PYOCO_CONSUMER_ACK_WAIT_SEC="10"
+        PYOCO_HTTP_PORT="x", PYOCO_DEFAULT_TAG="a.b", PYOCO_DLQ_MAX_MSGS="-5", PYOCO_ACK_PROGRESS_INTERVAL_SEC="30"
     )
     assert [problem.partition("=")[0] for problem in found] == [
         "PYOCO_DEFAULT_TAG",
@@ -246,6 +246,12 @@ def test_the_error_has_its_ids_and_a_line_for_each_problem() -> None:
 def test_progress_must_be_told_within_the_ack_wait(progress: str, wait: str) -> None:
     found = problems(PYOCO_ACK_PROGRESS_INTERVAL_SEC=progress, PYOCO_CONSUMER_ACK_WAIT_SEC=wait)
     assert found == [f"PYOCO_ACK_PROGRESS_INTERVAL_SEC={progress} must be less than PYOCO_CONSUMER_ACK_WAIT_SEC={wait}"]
+
+
+@pytest.mark.spec("004 §付録I", "004 REQ-0010")
+@pytest.mark.parametrize(("wait", "interval"), [("3", 1.5), ("0.5", 0.25), ("19", 9.5), ("20", 10.0), ("600", 10.0)])
+def test_who_changes_only_the_ack_wait_gets_an_interval_that_fits(wait: str, interval: float) -> None:
+    assert load(PYOCO_CONSUMER_ACK_WAIT_SEC=wait).consumer.ack_progress_interval_sec == interval
 
 
 @pytest.mark.parametrize(
@@ -355,8 +361,9 @@ def test_settings_cannot_be_changed() -> None:
 
 def test_settings_can_be_made_in_code() -> None:
     assert Settings(consumer=Consumer(ack_wait_sec=1.0, ack_progress_interval_sec=0.5)).consumer.ack_wait_sec == 1.0
+    assert Consumer(ack_wait_sec=1.0).ack_progress_interval_sec == 0.5
     with pytest.raises(ValidationError):
-        Consumer(ack_wait_sec=1.0)
+        Consumer(ack_wait_sec=1.0, ack_progress_interval_sec=1.0)
     with pytest.raises(ValidationError):
         Consumer.model_validate({"ack_wait": 1.0})
 

@@ -1,0 +1,138 @@
+"""Logs and snapshots somebody else had a hand in: whoever reads them gets by, whatever they say."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.adapters.readmodel.rows import row_of
+from pyoco_server.app.outputs import Outputs
+from pyoco_server.app.ports.run_index import SnapshotChange
+from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.results import results_of
+from pyoco_server.app.run_input import RunInput
+from pyoco_server.app.worker_views import shown
+from pyoco_server.core import (
+    DecodeError,
+    Event,
+    GraphError,
+    decode_event,
+    encode_event,
+    fold,
+    graph_from_log,
+    initial_state,
+    reduce,
+    state_to_dict,
+)
+from tests.fuzz.bounds import check_call, examples
+from tests.fuzz.documents import golden_logs, mutated, values, written
+
+RUN = "run-1"
+
+
+def _decoded(log: Any) -> list[Event]:
+    """What can be decoded of a log; it becomes the log of one execution."""
+    events: list[Event] = []
+    for event in log if isinstance(log, list) else []:
+        with contextlib.suppress(DecodeError):
+            events.append(decode_event(written({**event, "executionId": RUN} if isinstance(event, dict) else event)))
+    return events
+
+
+def _size(events: list[Event]) -> int:
+    return sum(len(encode_event(event)) for event in events)
+
+
+@given(log=mutated(golden_logs()))
+@examples(100)
+def test_a_log_with_something_changed_is_read(log: Any) -> None:
+    events = _decoded(log)
+
+    def read() -> None:
+        state = fold(events, initial_state(RUN))
+        one_by_one = initial_state(RUN)
+        for event in events:
+            one_by_one = reduce(one_by_one, event)
+        assert state_to_dict(one_by_one) == state_to_dict(state)
+        projection = RunProjection(RUN)
+        projection.listen(events, state)
+        written(projection.snapshot(position=len(events)))
+        RunInput.of(state)
+
+    assert check_call(read, _size(events), ())
+
+
+@given(log=mutated(golden_logs()))
+@examples(60)
+def test_the_graph_of_such_a_log_is_there_or_refused(log: Any) -> None:
+    events = _decoded(log)
+    check_call(lambda: graph_from_log(events), _size(events), (DecodeError, GraphError))
+
+
+@given(log=mutated(golden_logs()))
+@examples(60)
+def test_the_results_of_such_a_log_are_those_it_holds(log: Any) -> None:
+    events = _decoded(log)
+    if events:
+        outputs = Outputs(MemoryOutputStore())
+        assert check_call(lambda: asyncio.run(results_of(events, outputs)), _size(events), ())
+
+
+@given(output=st.dictionaries(st.sampled_from(["stored", "repr", "other"]), values), more=values)
+@examples(60)
+def test_outputs_from_outside_are_no_obstacle(output: dict[str, Any], more: Any) -> None:
+    """A node may be ended over HTTP with any output, also with one that looks like ours."""
+
+    async def read() -> None:
+        outputs = Outputs(MemoryOutputStore())
+        for said in (output, {"stored": {"name": more, "sha256": "0"}}, {"stored": {"name": "x", "sha256": more}}):
+            assert await outputs.read(said) == (False, None)
+
+    assert check_call(lambda: asyncio.run(read()), 200, ())
+
+
+SNAPSHOT: dict[str, Any] = {
+    "run_id": RUN,
+    "flow_name": "f",
+    "status": "RUNNING",
+    "params": {},
+    "tasks": {"a": "RUNNING"},
+    "task_records": {"a": {"task": "a", "status": "RUNNING", "error": {"message": "x"}}},
+    "waiting": [{"node_id": "w", "task": "w", "deadline": "2030-01-01T00:00:00Z"}],
+    "heartbeat_at": 1.5,
+    "updated_at": 1.0,
+    "submitted_at": 0.5,
+    "start_time": None,
+    "end_time": None,
+    "tag": "default",
+    "tags": ["default"],
+    "driven_by": None,
+    "tenant_id": "acme",
+    "log_position": 4,
+}
+
+
+@given(snapshot=mutated([SNAPSHOT]) | values)
+@examples(150)
+def test_snapshots_somebody_else_wrote_are_indexed_or_left_out(snapshot: Any) -> None:
+    body = written(snapshot)
+    assert check_call(lambda: row_of(SnapshotChange(RUN, body, 1)), len(body), ())
+
+
+RECORD: dict[str, Any] = {
+    "worker_id": "w",
+    "instance_id": "i",
+    "state": "IDLE",
+    "hidden": False,
+    "last_seen_at": 1.0,
+    "tags": ["default"],
+}
+
+
+@given(records=st.lists(mutated([RECORD]) | st.dictionaries(st.sampled_from(sorted(RECORD)), values), max_size=3))
+@examples(60)
+def test_workers_somebody_else_told_of_are_shown(records: list[dict[str, Any]]) -> None:
+    assert check_call(lambda: shown(records, now=5.0, timeout_sec=10.0), len(written(records)), ())
