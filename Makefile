@@ -12,21 +12,27 @@ AT_ONCE := -n 3 --dist loadfile
 define tests
 $(BIN)/python -m pytest $(1) $(2) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -p no:randomly $(2)
 endef
-EXAMPLES := $(filter-out examples/test_% examples/conftest.py,$(wildcard examples/*.py))
+EXAMPLES := $(addprefix examples/,demo.py hello.py async_tasks.py approval/approval.py nightly_report/nightly_report.py \
+	model_training/model_training.py image_pipeline/image_pipeline.yaml agent/agent.yaml)
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check unit flows platform gateway dashboard properties format bench docs mutants clean
+.PHONY: help setup demo test check audit unit flows platform gateway dashboard screenshots properties cluster chaos fuzz format bench docs mutants clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
 	@echo "make test        static checks, then all tests"
 	@echo "make check       static checks only"
+	@echo "make audit       known weaknesses in our code and in what we depend on"
 	@echo "make unit        the quick tests, with coverage"
 	@echo "make flows       the engine, flow.yaml and isolation, with real threads and processes"
 	@echo "make platform    NATS, settings, logs and workers, with real servers and processes"
 	@echo "make gateway     HTTP, keys, wheels, the command lines, and everything killed under load"
 	@echo "make dashboard   the dashboard in a real browser"
-	@echo "make properties  the long ones: random and exhaustive exploration"
+	@echo "make screenshots the pictures of the documentation, taken anew"
+	@echo "make properties  the long ones: random and exhaustive exploration, the simulator, golden logs, fuzzing, upgrades"
+	@echo "make cluster     three NATS nodes, and everything under faults for a minute or two"
+	@echo "make chaos       everything under faults for some minutes (CHAOS='--minutes 20 --topology three')"
+	@echo "make fuzz        whatever comes in at the edges, for long"
 	@echo "make bench       benchmarks"
 	@echo "make mutants     mutation testing of the core"
 	@echo "make docs        write the generated documents anew"
@@ -43,7 +49,7 @@ setup: $(READY)
 demo: $(READY)
 	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report
 
-test: check unit flows platform gateway dashboard properties
+test: check audit unit flows platform gateway dashboard properties cluster
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -55,6 +61,9 @@ check: $(READY)
 	$(BIN)/python -m tools.spec_coverage --check
 	$(BIN)/python -m tools.settings_doc --check
 	$(BIN)/python -m tools.errors_doc --check
+
+audit: $(READY)
+	$(BIN)/python -m tools.audit $(if $(AUDIT_STRICT),--strict)
 
 unit: $(READY)
 	$(BIN)/coverage run -m pytest tests/core
@@ -73,8 +82,21 @@ dashboard: $(READY)
 	$(BIN)/python -m tools.dashboard_setup
 	$(call tests,,tests/dashboard)
 
+screenshots: $(READY)
+	$(BIN)/python -m tools.dashboard_setup
+	PYOCO_SCREENSHOTS=1 $(BIN)/python -m pytest -p no:randomly tests/dashboard/test_screenshots.py
+
 properties: $(READY)
-	$(call tests,$(AT_ONCE),tests/properties)
+	$(call tests,$(AT_ONCE),tests/properties tests/golden tests/fuzz tests/sim tests/upgrade)
+
+cluster: $(READY)
+	$(call tests,,tests/cluster tests/chaos)
+
+chaos: $(READY)
+	$(BIN)/python -m chaos $(CHAOS)
+
+fuzz: $(READY)
+	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -86,6 +108,8 @@ bench: $(READY)
 	$(BIN)/python -m bench.worker
 	$(BIN)/python -m bench.run_index
 	$(BIN)/python -m bench.gateway
+	$(BIN)/python -m bench.auth
+	$(BIN)/python -m bench.wheels
 
 docs: $(READY)
 	$(BIN)/python -m tools.state_diagrams

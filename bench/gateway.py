@@ -12,22 +12,25 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.engine import chain, nothing_async
 from bench.worker import RUNS, SLOTS, floor, measure
 from pyoco_server.adapters.nats_server import NatsServer
-from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+from pyoco_server.bootstrap import Platform, open_platform, open_worker, worker_options
 from pyoco_server.settings import load_settings
 from pyoco_server.worker.flow_source import FlowSource
 
 SUBMISSIONS = 2_000
-PAGES = 100
-SIZES = (1_000, 10_000)
+PAGES = 300
+WARM_UP = 20
+SIZES = (1_000, 10_000, 100_000)
 WATCHERS = 1_000
-BATCH = 500
+AT_ONCE = 500
+EVERY_SEC = 0.5
 
 
 class Connection:
@@ -149,37 +152,100 @@ async def submissions(made: Gateway) -> tuple[float, float]:
     return rate, statistics.median(times) * 1e3
 
 
-async def pages(made: Gateway, runs: int) -> tuple[float, float]:
-    """Median milliseconds of the first page and of one in the middle, with so many runs there."""
-    there = int(await _count(made))
-    while there < runs:
-        count = min(BATCH, runs - there)
-        await made.ask("POST", "/runs/batch", {"runs": [{"flow_name": "three", "tag": "nobody"}] * count})
-        there += count
-    while await _count(made) < runs:  # noqa: ASYNC110 the gateway has no event for it
+async def pages(directory: Path) -> None:
+    """Print what a page of a list costs with so many finished runs there, and how that grows.
+
+    Every size has a server and a gateway of its own, and they take turns, so that what else the machine does is the
+    same for all.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        asked = [await _filled(await stack.enter_async_context(_stand(directory / str(size))), size) for size in SIZES]
+        first = await _medians([(made, "/runs") for made, _, _ in asked])
+        middle = await _medians([(made, path) for made, path, _ in asked])
+        for (_, _, there), one, other in zip(asked, first, middle, strict=True):
+            print(f"a page of 50 of {there:>7,}  {one:7.2f} ms the first   {other:6.2f} ms in the middle")
+        print(
+            f"  {SIZES[-1]:,} to {SIZES[0]:,}     {first[-1] / first[0]:7.2f} times     {middle[-1] / middle[0]:9.2f}"
+        )
+
+
+@contextlib.asynccontextmanager
+async def _stand(directory: Path) -> AsyncIterator[tuple[Platform, Gateway]]:
+    """NATS, a gateway, and a connection of our own. What is on the disk when is of no concern to those who read."""
+    async with NatsServer(directory / "nats", durability="fast") as server:
+        settings = load_settings({"PYOCO_NATS_URL": server.url}).settings
+        async with open_platform(settings, name="bench") as inside, gateway(server.url, directory / "data") as made:
+            yield inside, made
+
+
+async def _filled(stand: tuple[Platform, Gateway], runs: int) -> tuple[Gateway, str, int]:
+    """The gateway when its list has so many finished runs, the path of a page in the middle, and how many there are.
+
+    One of them was really run. The others are its snapshot once more, stored as a worker stores it, with ids and times
+    of their own: a list is made of snapshots, and knows nothing else.
+    """
+    inside, made = stand
+    real = await _one_real_run(inside, made)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def store(number: int) -> None:
+        run_id, back = uuid.uuid4().hex, number * EVERY_SEC
+        times = {name: real[name] - back for name in ("submitted_at", "updated_at", "heartbeat_at")}
+        async with gate:
+            body = json.dumps({**real, "run_id": run_id, **times}).encode()
+            await inside.snapshots.write(run_id, body, position=real["log_position"], revision=0)
+
+    await asyncio.gather(*(store(number) for number in range(1, runs)))
+    while await _count(made, "COMPLETED") < runs:  # noqa: ASYNC110 the gateway has no event for it
         await asyncio.sleep(0.05)
+    there = int(await _count(made))
+    made.begin_anew()
     page = await made.ask("GET", "/runs?updated_after=0&limit=200")
     for _ in range(runs // 400):
         page = await made.ask("GET", f"/runs?limit=200&cursor={page['next_cursor']}")
-    middle = f"/runs?cursor={page['next_cursor']}"
-    return await _median(made, "/runs"), await _median(made, middle)
+    return made, f"/runs?cursor={page['next_cursor']}", there
 
 
-async def _median(made: Gateway, path: str) -> float:
-    times = []
-    for _ in range(PAGES):
-        began = time.perf_counter()
-        await made.ask("GET", path)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1e3
+async def _one_real_run(inside: Platform, made: Gateway) -> dict[str, Any]:
+    """The snapshot of a run that was submitted over HTTP and brought to its end by a worker."""
+    settings = load_settings({}).settings
+    flows = {"three": chain(nothing_async)}
+    async with open_worker(inside, settings, worker_options(settings), FlowSource(flows.__getitem__)) as worker:
+        working = asyncio.create_task(worker.run())
+        run_id = (await made.ask("POST", "/runs", {"flow_name": "three"}))["run_id"]
+        while worker.handled < 1:  # noqa: ASYNC110 nor has the worker
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await working
+    stored = await inside.snapshots.read(run_id)
+    snapshot: dict[str, Any] = json.loads(stored.body) if stored is not None else {}
+    if snapshot.get("status") != "COMPLETED":
+        raise RuntimeError(f"the run did not succeed: {snapshot}")
+    return snapshot
 
 
-async def _count(made: Gateway) -> float:
+async def _medians(asked: Sequence[tuple[Gateway, str]]) -> list[float]:
+    """For each: the median milliseconds of many requests, which take turns."""
+    times = [list[float]() for _ in asked]
+    for made, _ in asked:
+        made.begin_anew()
+    for round_ in range(-WARM_UP, PAGES):
+        for place, (made, path) in enumerate(asked):
+            began = time.perf_counter()
+            await made.ask("GET", path)
+            if round_ >= 0:
+                times[place].append(time.perf_counter() - began)
+    return [statistics.median(taken) * 1e3 for taken in times]
+
+
+async def _count(made: Gateway, status: str = "") -> float:
+    """How many runs the gateway's metrics tell of: all, or those of one status."""
     reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")
     text = (await reader.read()).decode()
     writer.close()
-    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("pyoco_runs_total{"))
+    rows = [line for line in text.splitlines() if line.startswith("pyoco_runs_total{") and status in line]
+    return sum(float(row.rpartition(" ")[2]) for row in rows)
 
 
 async def watchers(made: Gateway) -> tuple[float, float]:
@@ -230,15 +296,13 @@ async def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
+        await pages(directory / "pages")
         async with (
             NatsServer(directory / "nats", durability="sync") as server,
             gateway(server.url, directory / "data") as made,
         ):
             rate, latency = await submissions(made)
             print(f"submissions over HTTP   {rate:7.0f} a second   {latency:6.2f} ms for one")
-            for size in SIZES:
-                first, middle = await pages(made, max(size, SUBMISSIONS + 100) if size == SIZES[0] else size)
-                print(f"a page of 50 of {size:>7,}  {first:7.2f} ms the first   {middle:6.2f} ms in the middle")
             took, each = await watchers(made)
             print(f"{WATCHERS:,} watchers          {took:7.1f} ms for one change   {each:6.1f} KiB each")
             print(f"{RUNS} runs of three no-op tasks, one worker, fsync on")

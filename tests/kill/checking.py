@@ -2,55 +2,77 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from pyoco_server.adapters.jetstream.consumers import Consumers
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.bootstrap import names_of
-from pyoco_server.core import Event, EventType, fold, graph_from_log
+from pyoco_server.core import EventType, fold, graph_from_log
 from pyoco_server.core.payloads import AttemptPayload, NodeStarted
 from tests.invariants import ENDS, check_log
-from tests.kill.fleet import TAG, Fleet, eventually
+from tests.kill.crew import TAG, Crew
+from tests.kill.processes import eventually
 from tests.kill.reading import Logged, read_log, told
 
 _NODE_ENDS = {EventType.NODE_SUCCEEDED, EventType.NODE_FAILED, EventType.NODE_CANCELED}
 _BESIDE_THE_LOG = ("heartbeat_at", "driven_by")
 
+Rule = Callable[[Crew, str, list[Logged], dict[str, Any]], None]
+"""Given a run's id, log and snapshot, raises AssertionError if something is not as it must be."""
 
-async def check_runs(fleet: Fleet, run_ids: Collection[str], *, at_once: int = 32) -> dict[str, list[Logged]]:
+
+class Looked(NamedTuple):
+    """A run as it was found, and which rules it breaks: their names, with what is wrong."""
+
+    log: list[Logged]
+    snapshot: dict[str, Any]
+    problems: dict[str, str]
+
+
+async def check_runs(crew: Crew, run_ids: Collection[str], *, at_once: int = 32) -> dict[str, list[Logged]]:
     """Hold every run against the rules, and return their logs."""
     places, logs = asyncio.Semaphore(at_once), dict[str, list[Logged]]()
 
     async def one(run_id: str) -> None:
         async with places:
-            logs[run_id] = await read_log(fleet.platform, fleet.settings, run_id)
-            stored = await fleet.platform.snapshots.read(run_id)
-            try:
-                assert stored is not None, "there is no snapshot"
-                _check_run(fleet, run_id, logs[run_id], json.loads(stored.body))
-            except AssertionError as problem:
-                raise AssertionError(f"run {run_id}: {problem}\n{told(logs[run_id])}") from problem
+            logs[run_id], _, problems = await look_at(crew, run_id)
+            assert not problems, f"run {run_id}: {problems}\n{told(logs[run_id])}"
 
     await asyncio.gather(*map(one, run_ids))
     return logs
 
 
-def _check_run(fleet: Fleet, run_id: str, log: list[Logged], snapshot: dict[str, Any]) -> None:
-    events = [logged.event for logged in log]
-    ends = [event.type for event in events if event.type in ENDS]
+async def look_at(crew: Crew, run_id: str) -> Looked:
+    """Read a run's log and its snapshot, and hold them against all rules."""
+    log = await read_log(crew.platform, crew.settings, run_id)
+    stored = await crew.platform.snapshots.read(run_id)
+    if stored is None or not log:
+        return Looked(log, {}, dict.fromkeys(RULES, "there is no snapshot or no log"))
+    snapshot, problems = json.loads(stored.body), dict[str, str]()
+    for name, rule in RULES.items():
+        try:
+            rule(crew, run_id, log, snapshot)
+        except AssertionError as problem:
+            problems[name] = str(problem)
+    return Looked(log, snapshot, problems)
+
+
+def _check_end(_crew: Crew, _run_id: str, log: list[Logged], _snapshot: dict[str, Any]) -> None:
+    ends = [logged.event.type for logged in log if logged.event.type in ENDS]
     assert len(ends) == 1, f"it has {len(ends)} ends: {ends}"
-    _check_attempts(events)
+
+
+def _check_steps(_crew: Crew, _run_id: str, log: list[Logged], _snapshot: dict[str, Any]) -> None:
+    events = [logged.event for logged in log]
     check_log(graph_from_log(events), events, fold(events))
-    _check_snapshot(fleet, run_id, log, snapshot)
-    _check_traces(fleet, run_id, log)
 
 
-def _check_attempts(events: list[Event]) -> None:
+def _check_attempts(_crew: Crew, _run_id: str, log: list[Logged], _snapshot: dict[str, Any]) -> None:
     """Every node ends at most once, every attempt begins after the one before it, and none speaks when it is over."""
     newest, ended = dict[str, int](), set[str]()
-    for event in events:
+    for event in (logged.event for logged in log):
         payload = event.payload
         if not isinstance(payload, AttemptPayload):
             continue
@@ -65,12 +87,12 @@ def _check_attempts(events: list[Event]) -> None:
             ended.add(node)
 
 
-def _check_snapshot(fleet: Fleet, run_id: str, log: list[Logged], snapshot: dict[str, Any]) -> None:
+def _check_snapshot(crew: Crew, run_id: str, log: list[Logged], snapshot: dict[str, Any]) -> None:
     events = [logged.event for logged in log]
     projection = RunProjection(run_id)
     projection.listen(events, fold(events))
     made = projection.snapshot(position=log[-1].position)
-    expected = json.loads(fitted(made, fleet.settings.storage.run_snapshot_max_bytes))
+    expected = json.loads(fitted(made, crew.settings.storage.run_snapshot_max_bytes))
     differing = [
         f"{name}: the snapshot says {snapshot.get(name)!r}, the log {expected.get(name)!r}"
         for name in sorted({*snapshot, *expected} - {*_BESIDE_THE_LOG})
@@ -79,37 +101,47 @@ def _check_snapshot(fleet: Fleet, run_id: str, log: list[Logged], snapshot: dict
     assert not differing, "\n".join(differing)
 
 
-def _check_traces(fleet: Fleet, run_id: str, log: list[Logged]) -> None:
+def _check_traces(crew: Crew, run_id: str, log: list[Logged], snapshot: dict[str, Any]) -> None:
     """No node runs again once the log has it that it succeeded."""
+    mark = snapshot["params"].get("run", run_id)
     succeeded = {
         logged.event.payload.node_id: logged.stored_at
         for logged in log
         if logged.event.type is EventType.NODE_SUCCEEDED and isinstance(logged.event.payload, AttemptPayload)
     }
-    for node, pid, at in traces(fleet, run_id):
+    for node, pid, at in traces(crew, mark):
         done_at = succeeded.get(node)
         assert done_at is None or at <= done_at, (
             f"'{node}' began in process {pid} at {at}, {at - (done_at or 0.0):.6f} s after it had succeeded"
         )
 
 
-def traces(fleet: Fleet, run_id: str) -> Iterator[tuple[str, int, float]]:
-    """What the tasks of a run left behind: node, process and time of every call."""
-    file = fleet.traces / run_id
+def traces(crew: Crew, mark: str) -> Iterator[tuple[str, int, float]]:
+    """What the tasks of a run (by its parameter ``run``) left behind: node, process and time of every call."""
+    file = crew.traces / mark
     for line in file.read_text().splitlines() if file.exists() else ():
         node, pid, at = line.split()
         yield node, int(pid), float(at)
 
 
-async def check_queue_is_empty(fleet: Fleet, *, within: float = 20.0) -> None:
+RULES: Final[Mapping[str, Rule]] = {
+    "exactly one end": _check_end,
+    "no node ends twice, no attempt speaks when it is over": _check_attempts,
+    "every event is a step the state machine has": _check_steps,
+    "the snapshot is what the log folds to": _check_snapshot,
+    "nothing that has succeeded is run again": _check_traces,
+}
+
+
+async def check_queue_is_empty(crew: Crew, *, within: float = 20.0) -> None:
     """Nothing waits, nothing is in anybody's hands, and nothing was left lying after its last delivery."""
-    names = names_of(fleet.settings)
-    consumers = Consumers(fleet.platform.connection, names)
+    names = names_of(crew.settings)
+    consumers = Consumers(crew.platform.connection, names)
     found = ""
 
     async def is_empty() -> bool:
         nonlocal found
-        info = await fleet.platform.connection.js.stream_info(names.work_stream)
+        info = await crew.platform.connection.js.stream_info(names.work_stream)
         consumer = await consumers.find(consumers.name(TAG))
         assert consumer is not None
         found = f"{info.state.messages} messages, {consumer.num_pending} pending, {consumer.num_ack_pending} in hands"

@@ -1,0 +1,95 @@
+"""The way from one process to a server on the same machine, which can be cut or made slow."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from tests.adapters.proxy import Proxy
+from typing_extensions import override
+
+_HELD_SEC: Final = 0.15
+_PASSING_SEC: Final = 0.05
+
+
+class Wire(Proxy):
+    """Passes everything on. Cut, it is silent; whoever connects meanwhile hears nothing."""
+
+    def __init__(self, server_port: int) -> None:
+        super().__init__(server_port)
+        self._listening: asyncio.Server | None = None
+        self._slowing: asyncio.Task[None] | None = None
+        self._unheard: list[asyncio.StreamWriter] = []
+
+    async def open(self) -> None:
+        """Listen."""
+        self._listening = await asyncio.start_server(self.accept, "127.0.0.1", 0)
+        self.port = self._listening.sockets[0].getsockname()[1]
+
+    @override
+    async def accept(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+        if self.swallows_answers:
+            self._unheard.append(client_out)
+            return
+        self.links = [link for link in self.links if not link.server.is_closing()]
+        try:
+            await super().accept(client_in, client_out)
+        except OSError:  # the server is away: so is the way to it
+            client_out.close()
+
+    def cut(self) -> None:
+        """Nothing passes, in either direction."""
+        self.swallows_answers = True
+        for link in self.links:
+            link.hold()
+
+    def mend(self) -> None:
+        """What was held arrives now, late; of what was swallowed nobody knows, so those connections are over."""
+        self.swallows_answers = False
+        for link in self.links:
+            link.client.close()
+        self._release()
+        for writer in self._unheard:
+            writer.close()
+        self._unheard.clear()
+
+    def slow_down(self) -> None:
+        """What is sent waits, and then goes in one piece."""
+        self._slowing = asyncio.create_task(self._pulse())
+
+    def speed_up(self) -> None:
+        """As before."""
+        if self._slowing is not None:
+            self._slowing.cancel()
+            self._slowing = None
+            self._release()
+
+    async def _pulse(self) -> None:
+        while True:
+            for link in self.links:
+                if link.held is None:
+                    link.hold()
+            await asyncio.sleep(_HELD_SEC)
+            self._release()
+            await asyncio.sleep(_PASSING_SEC)
+
+    def _release(self) -> None:
+        if self.swallows_answers:
+            return
+        for link in self.links:
+            if link.server.is_closing():
+                link.held = None
+                continue
+            link.release()
+            if link.client.is_closing():
+                link.server.close()
+
+    @override
+    async def close(self) -> None:
+        self.speed_up()
+        self.mend()
+        if self._listening is not None:
+            self._listening.close()
+        await super().close()
+        if self._listening is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._listening.wait_closed(), 5)

@@ -1,0 +1,157 @@
+"""Nodes of a NATS cluster as processes, and what the cluster says about itself."""
+
+import contextlib
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyoco_server.adapters.jetstream.connection import Connection, connect, translated
+from pyoco_server.adapters.nats_server.executables import nats_server_binary
+from pyoco_server.app.ports import UnavailableError
+from tests.cluster.documented import Address, configuration, configuration_alone
+from tests.kill.processes import Process, eventually
+
+REPLICAS = 3
+
+Info = dict[str, Any]
+
+
+class Node:
+    """A server with a directory of its own; it can be killed and started again at the same address."""
+
+    def __init__(self, address: Address, home: Path, *, within: Sequence[str] = (), store: Path | None = None) -> None:
+        """``within`` goes before the command; ``store`` is where it keeps its data, if not in its home."""
+        self.address = address
+        self.home = home
+        self.store = store or home / "store"
+        self._within = within
+        self._process: Process | None = None
+        home.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process
+
+    def configure(self, everybody: Collection[Address], more: str = "") -> None:
+        """Write its configuration."""
+        alone = len(everybody) == 1
+        text = (
+            configuration_alone(self.address, self.store)
+            if alone
+            else configuration(self.address, everybody, self.store)
+        )
+        (self.home / "nats.conf").write_text(f"{text}{more}")
+
+    def start(self) -> None:
+        command = [*self._within, str(nats_server_binary()), "-c", str(self.home / "nats.conf")]
+        self._process = Process.start(self.name, command, self.home / "nats.log", cwd=self.home, env={})
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+
+class Cluster:
+    """Some nodes, asked through any of them that answers."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = [*nodes]
+
+    @property
+    def url(self) -> str:
+        return ",".join(node.address.url for node in self.nodes)
+
+    def start(self, more: str = "") -> None:
+        """Configure and start all; ``more`` is added to every configuration."""
+        everybody = [node.address for node in self.nodes]
+        for node in self.nodes:
+            node.configure(everybody, more)
+            node.start()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    async def ready(self, within: float = 30.0) -> None:
+        """Wait until JetStream has a leader and knows all nodes."""
+        await eventually(self._is_formed, lambda: "the cluster is formed\n" + self._told(), within=within, pause=0.1)
+
+    async def _is_formed(self) -> bool:
+        try:
+            async with await connect(self.url, name="tester", connect_timeout_sec=1.0) as connection:
+                return "error" not in await ask(connection, "INFO")
+        except UnavailableError:
+            return False
+
+    def _told(self) -> str:
+        return "\n".join((node.home / "nats.log").read_text()[-2_000:] for node in self.nodes)
+
+
+async def ask(connection: Connection, question: str, body: object = None) -> Info:
+    """Ask JetStream something; UnavailableError if there is no answer."""
+    content = b"" if body is None else json.dumps(body).encode()
+    with translated():
+        answer: Info = json.loads((await connection.nc.request(f"$JS.API.{question}", content, timeout=5)).data)
+    return answer
+
+
+async def give_three_replicas(connection: Connection, streams: Collection[str]) -> None:
+    """What ``nats stream edit --replicas 3`` does."""
+    for stream in streams:
+        config = (await ask(connection, f"STREAM.INFO.{stream}"))["config"]
+        answer = await ask(connection, f"STREAM.UPDATE.{stream}", {**config, "num_replicas": REPLICAS})
+        assert "error" not in answer, f"{stream}: {answer['error']}"
+
+
+async def until_replicated(connection: Connection, streams: Collection[str], *, within: float = 30.0) -> None:
+    """Wait until every stream, and every consumer on it, has a leader and two more replicas that are up to date."""
+    found: dict[str, Info] = {}
+
+    async def is_whole() -> bool:
+        for stream in streams:
+            with contextlib.suppress(UnavailableError):
+                found[stream] = await ask(connection, f"STREAM.INFO.{stream}")
+                consumers = (await ask(connection, f"CONSUMER.LIST.{stream}")).get("consumers") or []
+                if all(map(_is_whole, [found[stream], *consumers])):
+                    continue
+            return False
+        return True
+
+    def told() -> str:
+        return "every stream has three replicas\n" + "\n".join(
+            f"{stream}: {info.get('cluster')}" for stream, info in found.items()
+        )
+
+    await eventually(is_whole, told, within=within, pause=0.1)
+
+
+def _is_whole(info: Info) -> bool:
+    cluster = info.get("cluster") or {}
+    others = cluster.get("replicas") or []
+    return bool(
+        cluster.get("leader")
+        and len(others) == REPLICAS - 1
+        and all(other.get("current") and not other.get("offline") for other in others)
+    )
+
+
+async def leader_of(connection: Connection, stream: str) -> str:
+    """The node that leads a stream."""
+    leader: str = ""
+
+    async def has_leader() -> bool:
+        nonlocal leader
+        leader = ((await ask(connection, f"STREAM.INFO.{stream}")).get("cluster") or {}).get("leader") or ""
+        return bool(leader)
+
+    await eventually(has_leader, f"{stream} has a leader")
+    return leader
