@@ -9,7 +9,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 
 from pyoco_server.app.jobs import decode_job
 from pyoco_server.app.ports import LogConflictError, TooLargeError, UnavailableError
-from pyoco_server.app.submitting import Submission
+from pyoco_server.app.submitting import SLOW_SEC, Submission
 from pyoco_server.worker.dispositions import Ack
 from tests.engine.flows import Calls
 from tests.worker.faulty import Fault
@@ -118,6 +118,21 @@ def test_a_creation_that_comes_late_finds_the_log_closed() -> None:
             "EXECUTION_CANCEL_REQUESTED",
             "EXECUTION_CANCELED",
         ]
+
+    attempt(body)
+
+
+def test_who_stands_still_amid_a_submission_does_not_answer_for_what_was_closed_meanwhile() -> None:
+    async def body(world: World) -> None:
+        async def long_after() -> None:
+            await world.pass_time(SLOW_SEC + 30)
+            await world.desk.take_back("run-1", USER)  # as the sweep does
+
+        world.trouble.meanwhile["queue.publish"] = long_after
+        with pytest.raises(UnavailableError, match="took so long that it was given up"):
+            await world.submit("fan", {"n": 1}, run_id="run-1")
+        await check_nothing_runs(world)
+        assert await world.stored("run-1") == {}
 
     attempt(body)
 

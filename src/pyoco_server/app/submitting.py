@@ -33,6 +33,8 @@ from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 NOT_ACCEPTED: Final = "the submission was not accepted"
+SLOW_SEC: Final = 10.0
+"""Well below the time after which a log without a snapshot is taken for one that was never accepted."""
 _SUBMITTER = Actor(ActorKind.SYSTEM, "submit")
 _TRY_AGAIN_SEC: Final = (*[0.1] * 20, *[1.0] * 10, *[10.0] * 5)
 """The pauses between attempts to take back what was not accepted."""
@@ -113,7 +115,8 @@ class Submitter:
         created = self._created(attempt.run_id, given, actor, correlation_id)
         try:
             position = await self._log.append(attempt.run_id, [created], after=0, quiet=True)
-            return await self._announce(attempt, given, created, position)
+            snapshot = await self._announce(attempt, given, created, position)
+            await self._refuse_if_closed(attempt, created)
         except (UnavailableError, asyncio.CancelledError):
             if not attempt.is_visible:
                 await asyncio.shield(self._take_back(attempt, created))
@@ -121,6 +124,15 @@ class Submitter:
         except TooLargeError:
             await asyncio.shield(self._take_back(attempt, created))
             raise
+        return snapshot
+
+    async def _refuse_if_closed(self, attempt: "_Attempt", created: Event) -> None:
+        """Whoever stood still for long amid a submission may have been given up: what was closed is not accepted."""
+        if (self._clock.now() - created.occurred_at).total_seconds() < SLOW_SEC:
+            return
+        events, _ = await self._log.read(attempt.run_id)
+        if was_taken_back(fold(events)):
+            raise UnavailableError("the submission took so long that it was given up; submit again")
 
     def _created(self, run_id: str, given: RunInput, actor: Actor, correlation_id: str | None) -> Event:
         create = CreateExecution(

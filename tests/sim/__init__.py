@@ -1,0 +1,1 @@
+"""The simulator: the whole platform in one thread, one seed a world. See docs/simulator.md."""

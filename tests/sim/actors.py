@@ -1,0 +1,200 @@
+"""Those who run on the platform, put together as in production: gateways and workers, each in a process of its own."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.memory.beginnings import MemoryBeginnings
+from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
+from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
+from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
+from pyoco_server.adapters.readmodel import SqliteRunIndex
+from pyoco_server.adapters.workshop import LocalWorkshop
+from pyoco_server.app.command_desk import CommandDesk
+from pyoco_server.app.idempotency import Once
+from pyoco_server.app.index_keeper import IndexKeeper
+from pyoco_server.app.lagging import Lagging
+from pyoco_server.app.outputs import Outputs
+from pyoco_server.app.plans import Plans
+from pyoco_server.app.ports import Clock, SnapshotChange, UnavailableError, position_of
+from pyoco_server.app.projection import worker_mark
+from pyoco_server.app.run import RunServices
+from pyoco_server.app.run_desk import RunDesk
+from pyoco_server.app.spent_jobs import SpentJobSweep
+from pyoco_server.app.submitting import Submitter
+from pyoco_server.app.sweeping import Sweeper, SweepOptions
+from pyoco_server.gateway.watching import WatchHub
+from pyoco_server.worker.flow_source import Flows, FlowSource
+from pyoco_server.worker.job_handler import JobHandler
+from pyoco_server.worker.options import WorkerOptions
+from pyoco_server.worker.presence import Presence
+from pyoco_server.worker.worker import Worker
+from tests.sim.clock import SimClock
+from tests.sim.flows import FLOWS
+from tests.sim.loop import SimLoop
+from tests.sim.network import Network
+from tests.sim.ports import SimFeed, SimLetters, SimLog, SimOutputs, SimQueue, SimRegistry, SimSnapshots, SimSpentJobs
+
+ACK_WAIT_SEC: Final = 3.0
+GRACE_SEC: Final = 2.0
+MAX_SNAPSHOT_BYTES: Final = 262_144
+WORKER: Final = WorkerOptions(
+    concurrency=2,
+    poll_timeout_sec=4.0,
+    run_heartbeat_interval_sec=1.0,
+    worker_heartbeat_interval_sec=8.0,
+    ack_progress_interval_sec=1.0,
+    cancel_grace_sec=GRACE_SEC,
+    stop_timeout_sec=1.0,
+)
+SWEEPS: Final = SweepOptions(
+    interval_sec=2.0,
+    cancel_grace_sec=GRACE_SEC,
+    cancel_margin_sec=1.0,
+    snapshot_sec=2.0,
+    audit_sec=4.0,
+    orphan_sec=20.0,
+    survey_sec=30.0,
+    silent_sec=4 * ACK_WAIT_SEC,
+)
+
+
+class Store:
+    """What is stored, as everybody reaches it."""
+
+    def __init__(self, loop: SimLoop, network: Network, chance: random.Random, *, max_deliver: int) -> None:
+        self.log = SimLog(network, loop)
+        self.snapshots = SimSnapshots(network)
+        self.feed = MemorySnapshotFeed(self.snapshots.inner)
+        queue = MemoryWorkQueue(SimClock(loop), ack_wait_sec=ACK_WAIT_SEC, max_deliver=max_deliver)
+        self.queue = SimQueue(network, loop, queue, chance)
+        self.letters = SimLetters(network)
+        self.registry = SimRegistry(network)
+        self.outputs = SimOutputs(network)
+        self.graphs = MemoryGraphRegistry()
+
+    def desk_parts(self, clock: Clock, chance: random.Random) -> dict[str, Any]:
+        """What the use cases of a gateway are made of."""
+        return {
+            "log": self.log,
+            "snapshots": self.snapshots,
+            "queue": self.queue,
+            "clock": clock,
+            "new_id": uuid_maker(chance),
+            "max_snapshot_bytes": MAX_SNAPSHOT_BYTES,
+        }
+
+
+class Gateway:
+    """One life of a gateway; its index outlives it, as a file does."""
+
+    def __init__(
+        self, loop: SimLoop, network: Network, store: Store, index: SqliteRunIndex, clock: Clock, chance: random.Random
+    ) -> None:
+        self.is_open = False
+        self.index = index
+        self.hub = WatchHub(most=100, most_per_client=100)
+        parts = store.desk_parts(clock, chance)
+        self.desk = RunDesk(**parts)
+        self.submitter = Submitter(**parts)
+        self.once = Once(self.submitter, self.desk, store.snapshots)
+        self.commands = CommandDesk(self.desk, store.graphs)
+        self.snapshots = store.snapshots
+        self._lagging = Lagging()
+        self._spent_jobs = SimSpentJobs(network, loop, store.queue.inner)
+        self._spent = SpentJobSweep(
+            jobs=self._spent_jobs,
+            log=store.log,
+            snapshots=store.snapshots,
+            dead_letters=store.letters,
+            desk=self.desk,
+            clock=clock,
+            new_id=parts["new_id"],
+            in_hands_sec=3 * WORKER.run_heartbeat_interval_sec,
+        )
+        self._clock = clock
+        self._log = store.log
+        feed = SimFeed(network, loop, store.snapshots.inner, store.feed)
+        self.keeper = IndexKeeper(feed, index, self._changed, poll_sec=2.0)
+        self._sweeper = Sweeper(
+            desk=self.desk,
+            index=index,
+            snapshots=store.snapshots,
+            queue=store.queue,
+            lagging=self._lagging,
+            beginnings=MemoryBeginnings(store.log.inner),
+            spent=self._spent,
+            clock=clock,
+            options=SWEEPS,
+        )
+
+    async def run(self, *, sweeps: bool) -> None:
+        """Serve until killed."""
+        while not self.keeper.is_current:
+            try:
+                await self.keeper.catch_up()
+            except UnavailableError:
+                await asyncio.sleep(0.5)
+        await self._log.subscribe_all(self._appended)
+        await self._spent_jobs.subscribe(self._spent.tell)
+        self.is_open = True
+        await asyncio.gather(self.keeper.run(), *([self._sweeper.run()] if sweeps else []))
+
+    def _changed(self, change: SnapshotChange) -> None:
+        self.hub.tell(change)
+        if change.body is not None:
+            self._lagging.written(change.run_id, position_of(change.body))
+
+    def _appended(self, run_id: str, position: int) -> None:
+        self._lagging.appended(run_id, position, self._clock.now().timestamp())
+
+
+def make_worker(store: Store, name: str, clock: Clock, chance: random.Random) -> Worker:
+    """One life of a worker."""
+    new_id = uuid_maker(chance)
+    instance_id = new_id()
+    options = _named(name)
+    presence = Presence(
+        store.registry,
+        clock,
+        worker_id=name,
+        instance_id=instance_id,
+        tags=options.tags,
+        interval_sec=options.worker_heartbeat_interval_sec,
+    )
+    services = RunServices(
+        log=store.log,
+        clock=clock,
+        new_id=new_id,
+        workshop=LocalWorkshop(threads=1, processes=1),
+        outputs=Outputs(store.outputs),
+        plans=Plans(),
+        artifacts=Path("artifacts"),
+        worker_id=worker_mark(name, instance_id),
+        grace_sec=options.cancel_grace_sec,
+        chance=chance,
+    )
+    handler = JobHandler(
+        log=store.log,
+        snapshots=store.snapshots,
+        services=services,
+        flows=FlowSource(Flows(FLOWS)),
+        presence=presence,
+        options=options,
+    )
+    return Worker(
+        queue=store.queue,
+        presence=presence,
+        dead_letters=store.letters,
+        handler=handler,
+        clock=clock,
+        options=options,
+    )
+
+
+def _named(name: str) -> WorkerOptions:
+    return msgspec.structs.replace(WORKER, worker_id=name)

@@ -1,0 +1,204 @@
+"""What must hold of a world: once it is quiet, and at its very end."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pyoco_server.app.ports import RunQuery
+from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.submitting import was_taken_back
+from pyoco_server.core import Event, ExecutionState, fold
+from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
+from pyoco_server.core.state import initial_state
+from tests.invariants import check_no_repeats, check_step
+from tests.sim.flows import FAILING
+from tests.sim.history import ABSENT, Kind, Operation
+from tests.sim.linearizability import CANCELLING, is_linearizable
+from tests.sim.network import at_once
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+Problem = tuple[str, str]
+FEWEST_DELIVERIES = 3
+"""Nobody gives up on a run before that."""
+UNTOLD = ("heartbeat_at", "driven_by")
+"""What a snapshot says beside the log."""
+
+
+def logged(world: "World", run_id: str) -> tuple[Sequence[Event], int]:
+    """The log, as it is."""
+    return at_once(world.store.log.inner.read(run_id))
+
+
+# --- Once it is quiet ------------------------------------------------------------------------------------------------
+
+
+async def quiet_problem(world: "World") -> Problem | None:
+    """What snapshots and lists do not tell yet; None if all is told."""
+    for run_id in world.runs:
+        problem = _snapshot_problem(world, run_id)
+        if problem is not None:
+            return problem
+    left = world.store.queue.left()
+    if left:
+        return "the queue comes to be empty", f"jobs are left: {left}"
+    return await _list_problem(world)
+
+
+def _snapshot_problem(world: "World", run_id: str) -> Problem | None:
+    name = "the snapshot is the fold of the log"
+    events, position = logged(world, run_id)
+    stored = at_once(world.store.snapshots.inner.read(run_id))
+    if stored is None:
+        return name, f"{run_id} has no snapshot"
+    projection = RunProjection(run_id)
+    projection.listen(events, fold(events))
+    fresh = _plain(projection.snapshot(position=position))
+    found = _plain(msgspec.json.decode(stored.body))
+    if found != fresh:
+        different = sorted(field for field in fresh if found.get(field) != fresh[field])
+        return name, f"{run_id}: {', '.join(f'{each}: {found.get(each)} is {fresh[each]}' for each in different)}"
+    return None
+
+
+def _plain(snapshot: dict[str, Any]) -> Any:
+    said = {name: value for name, value in snapshot.items() if name not in UNTOLD}
+    return msgspec.json.decode(msgspec.json.encode(said))
+
+
+async def _list_problem(world: "World") -> Problem | None:
+    name = "lists show every run once"
+    for place in world.gateways:
+        if place.index is None:
+            continue
+        found = [run.summary for run in await place.index.page(RunQuery(limit=1000))]
+        ids = [str(summary["run_id"]) for summary in found]
+        if len(ids) != len(set(ids)):
+            return name, f"{place.name} shows a run twice: {ids}"
+        for run_id in world.runs:
+            stored = at_once(world.store.snapshots.inner.read(run_id))
+            shown = next((summary for summary in found if summary["run_id"] == run_id), None)
+            if shown is None:
+                return name, f"{place.name} does not show {run_id}"
+            if stored is not None and shown["status"] != msgspec.json.decode(stored.body)["status"]:
+                return name, f"{place.name} shows {run_id} as {shown['status']}"
+        if any(at_once(world.store.snapshots.inner.read(run_id)) is None for run_id in ids):
+            return name, f"{place.name} shows runs that are gone"
+    return None
+
+
+# --- At the very end -------------------------------------------------------------------------------------------------
+
+
+def check_at_the_end(world: "World") -> None:
+    """Hold everything that was written and told against the rules."""
+    for run_id in _all_runs(world):
+        _check_log(world, run_id)
+    for run_id in world.runs:
+        _check_accepted(world, run_id)
+    _check_keys(world)
+    _check_answers(world)
+
+
+def _all_runs(world: "World") -> list[str]:
+    return [*msgspec.msgpack.decode(world.store.log.inner.dump(), type=dict[str, Any])]
+
+
+def _check_log(world: "World", run_id: str) -> None:
+    events, _ = logged(world, run_id)
+    try:
+        state = initial_state(run_id)
+        for event in events:
+            state = check_step(state, event)
+        check_no_repeats(events)
+    except AssertionError as error:
+        world.violation("every log keeps the rules", f"{run_id}: {error}")
+    done = [event.payload.node_id for event in events if isinstance(event.payload, NodeSucceeded)]
+    if len(done) != len(set(done)):
+        world.violation("no node is committed twice", f"{run_id}: {done}")
+    _check_who_ended_what(world, run_id, events)
+
+
+def _check_who_ended_what(world: "World", run_id: str, events: Sequence[Event]) -> None:
+    """Only whoever began an attempt at a task tells how it ended."""
+    began: dict[str, str | None] = {}
+    for event in events:
+        payload = event.payload
+        if isinstance(payload, NodeStarted):
+            began[payload.node_id] = payload.worker_id
+            continue
+        if not isinstance(payload, NodeSucceeded | NodeFailReported) or (run_id, payload.node_id) not in world.called:
+            continue  # a wait may be ended by anybody
+        if event.actor.id != began.get(payload.node_id):
+            told = f"{event.actor.id} ended what {began.get(payload.node_id)} began"
+            world.violation("only whoever began an attempt ends it", f"{run_id}, {payload.node_id}: {told}")
+
+
+def _check_accepted(world: "World", run_id: str) -> None:
+    events, _ = logged(world, run_id)
+    if not events:
+        world.violation("no acknowledged run is lost", f"{run_id} has no log")
+        return
+    state = fold(events)
+    if was_taken_back(state):
+        world.violation("no acknowledged run is lost", f"{run_id} was taken back")
+    cancelled = [each for each in _about(world, run_id) if each.kind is Kind.CANCEL and each.answer == CANCELLING]
+    if cancelled and state.status != "CANCELED":
+        world.violation("a cancel answered CANCELLING ends CANCELLED", f"{run_id} ended {state.status}")
+    lost = sorted(
+        node_id for run, node_id in world.resumed if run == run_id and state.nodes[node_id].status == "FAILED"
+    )
+    if lost:
+        world.violation("what was resumed in time does not fail", f"{run_id}: {lost}")
+    if state.status == "FAILED":
+        _check_failure(world, run_id, state)
+
+
+def _check_failure(world: "World", run_id: str, state: ExecutionState) -> None:
+    code = ((state.failure or {}).get("error") or {}).get("code")
+    if code == "DELIVERIES_USED_UP":
+        times = world.store.queue.deliveries.get(run_id, 0)
+        if times < FEWEST_DELIVERIES:
+            world.violation("a run fails for a reason", f"{run_id} was given up on after {times} deliveries")
+    elif world.flow_of[run_id] not in FAILING:
+        world.violation("a run fails for a reason", f"{run_id} failed: {state.failure}")
+
+
+def _check_keys(world: "World") -> None:
+    """One key, one run."""
+    by_key: dict[str | None, set[str]] = {}
+    for each in world.history.of(Kind.SUBMIT):
+        if each.run_id:
+            by_key.setdefault(each.key, set()).add(each.run_id)
+    for key, runs in by_key.items():
+        if len(runs) > 1:
+            world.violation("one key stands for one run", f"'{key}' stands for {sorted(runs)}")
+
+
+def _check_answers(world: "World") -> None:
+    for run_id in world.runs:
+        about = _about(world, run_id)
+        keys = {each.key for each in about if each.kind is Kind.SUBMIT}
+        unknown = [each for each in world.history.of(Kind.SUBMIT) if each.key in keys and not each.run_id]
+        ordered = [each for each in [*unknown, *about] if each.kind in {Kind.SUBMIT, Kind.CANCEL, Kind.GET}]
+        if not is_linearizable(ordered):
+            world.violation("answers are linearizable", "; ".join(map(str, ordered)))
+        _check_looks(world, run_id, about)
+
+
+def _check_looks(world: "World", run_id: str, about: Sequence[Operation]) -> None:
+    """A snapshot may be old, but it is there, and of two looks in a row the later sees no less."""
+    looks = [each for each in about if each.kind is Kind.LOOK and each.is_known]
+    submitted = min(each.answered or 0 for each in about if each.kind is Kind.SUBMIT and each.is_known)
+    for look in looks:
+        if look.answer == ABSENT and look.asked > submitted:
+            world.violation("no acknowledged run is lost", f"{run_id} could not be seen: {look}")
+        before = [each.position for each in looks if (each.answered or 0) < look.asked]
+        if look.position < max(before, default=0):
+            world.violation("snapshots never go back", f"{run_id}: {look}")
+
+
+def _about(world: "World", run_id: str) -> list[Operation]:
+    return [each for each in world.history.operations if each.run_id == run_id]

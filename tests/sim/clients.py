@@ -1,0 +1,265 @@
+"""Those who use the platform: they ask gateways, and write down what they were told."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from pyoco_server.app.idempotency import IdempotencyKeyError
+from pyoco_server.app.ports import RunQuery, UnavailableError
+from pyoco_server.app.run_desk import RunNotFoundError
+from pyoco_server.app.run_queries import page_of_runs, visible_run, visible_snapshot
+from pyoco_server.app.statuses import run_status
+from pyoco_server.app.submitting import Submission
+from pyoco_server.core import Actor, ActorKind, CommandRejected
+from pyoco_server.gateway.outages import in_time
+from tests.sim.actors import Gateway
+from tests.sim.flows import FLOWS, PARAMS, WAITING
+from tests.sim.history import ABSENT, REFUSED, History, Kind, Operation
+from tests.sim.loop import Process, SimLoop
+from tests.sim.network import QUICK_SEC, Network
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+R = TypeVar("R")
+Request = Callable[[Gateway], Coroutine[Any, Any, R]]
+
+USER: Final = Actor(ActorKind.USER, "ann")
+PATIENCE_SEC: Final = 12.0
+EXPECTED: Final = (UnavailableError, CommandRejected, RunNotFoundError, IdempotencyKeyError)
+FLOW_NAMES: Final = sorted(FLOWS)
+
+
+class NoAnswerError(Exception):
+    """The gateway did not answer: whether it did what it was asked to, nobody knows."""
+
+
+class Client:
+    """One user with a program."""
+
+    def __init__(self, world: "World", name: str, chance: random.Random) -> None:
+        self.process: Process = world.loop.process(name)
+        self._world = world
+        self._loop: SimLoop = world.loop
+        self._network: Network = world.network
+        self._history: History = world.history
+        self._chance = chance
+
+    async def act(self, times: int, within_sec: float) -> None:
+        """Do this and that for a while."""
+        chance = self._chance
+        deeds = (
+            *(self.submit, self.submit, self.cancel, self.resume, self.approve),
+            *(self.get, self.look, self.list, self.watch),
+        )
+        await self.submit()
+        for _ in range(times):
+            await asyncio.sleep(chance.random() * 2 * within_sec / times)
+            await deeds[int(chance.random() * len(deeds))]()
+
+    # --- Deeds -------------------------------------------------------------------------------------------------------
+
+    async def submit(self) -> None:
+        """Submit a run; sometimes under a key that was used before, here or by another."""
+        chance, keys = self._chance, self._world.keys
+        if keys and chance.random() < 0.4:
+            key, flow_name = keys[int(chance.random() * len(keys))]
+        else:
+            key, flow_name = f"key {len(keys)}", FLOW_NAMES[int(chance.random() * len(FLOW_NAMES))]
+        await self._submit(key, flow_name)
+
+    async def _submit(self, key: str, flow_name: str) -> None:
+        world = self._world
+        if (key, flow_name) not in world.keys:
+            world.keys.append((key, flow_name))
+        submission = Submission(flow_name=flow_name, params=PARAMS)
+        operation = Operation(Kind.SUBMIT, "", self._loop.steps, key=key, client=self.process.name)
+        with self._history.asking(operation):
+            try:
+                snapshot = await self._ask(
+                    f"submit {key}", lambda gate: in_time(gate.once.submit(submission, USER, key=key))
+                )
+            except (NoAnswerError, UnavailableError):
+                return
+            operation.run_id, operation.answer = str(snapshot["run_id"]), str(snapshot["status"])
+            operation.answered = self._loop.steps
+            world.note_run(operation.run_id, flow_name)
+
+    async def cancel(self) -> None:
+        """Cancel some run."""
+        run_id = self._some_run()
+        if run_id is None:
+            return
+        await self._asking_about(
+            Kind.CANCEL, run_id, lambda gate: gate.desk.cancel(run_id, USER), lambda found: str(found["status"])
+        )
+
+    async def get(self) -> None:
+        """Ask how a run stands."""
+        run_id = self._some_run()
+        if run_id is not None:
+            await self._asking_about(
+                Kind.GET,
+                run_id,
+                lambda gate: visible_run(gate.desk, run_id, tenant_id=None),
+                lambda run: run_status(run.execution.state).value,
+            )
+
+    async def look(self) -> None:
+        """Look at a run's snapshot."""
+        run_id = self._some_run()
+        if run_id is None:
+            return
+        operation = Operation(Kind.LOOK, run_id, self._loop.steps, client=self.process.name)
+        with self._history.asking(operation):
+            try:
+                stored = await self._ask(
+                    f"look {run_id}", lambda gate: visible_snapshot(gate.snapshots, run_id, tenant_id=None)
+                )
+                operation.answer = str(msgspec.json.decode(stored.body)["status"])
+                operation.position = stored.position
+            except RunNotFoundError:
+                operation.answer = ABSENT
+            except (NoAnswerError, UnavailableError):
+                return
+            operation.answered = self._loop.steps
+
+    async def resume(self) -> None:
+        """Let a waiting node go on."""
+        run_id = self._some_run()
+        if run_id is not None:
+            await self.resume_all(run_id)
+
+    async def approve(self) -> None:
+        """Submit something that waits, and resume it in the very moment."""
+        await self._submit(f"key {len(self._world.keys)}", WAITING[int(self._chance.random() * len(WAITING))])
+        run_id = self._world.runs[-1] if self._world.runs else None
+        for _ in range(8 if run_id is not None else 0):
+            if await self.resume_all(str(run_id)):
+                return
+            await asyncio.sleep(0.01 * self._chance.random())
+
+    async def resume_all(self, run_id: str) -> bool:
+        """Resume whatever waits in a run; False if nothing did, as far as is known."""
+
+        async def resuming(gate: Gateway) -> list[str]:
+            run = await visible_run(gate.desk, run_id, tenant_id=None)
+            live = sorted(node.node_id for node in run.execution.state.live_nodes() if node.status == "WAITING")
+            for node_id in live:
+                await gate.desk.resume(run_id, node_id, 1, USER)
+            return live
+
+        try:
+            resumed = await self._ask(f"resume {run_id}", resuming)
+        except (NoAnswerError, *EXPECTED):
+            return False
+        self._world.resumed.update((run_id, node_id) for node_id in resumed)
+        return bool(resumed)
+
+    async def list(self) -> None:
+        """Walk through all runs, two at a time; whatever is going on, no run is there twice."""
+
+        async def walking(gate: Gateway) -> list[str]:
+            found: list[str] = []
+            query = RunQuery(limit=2)
+            while True:
+                page = await page_of_runs(gate.index, gate.snapshots, query, full=False)
+                found += [str(item["run_id"]) for item in page.items]
+                if page.following is None:
+                    return found
+                query = msgspec.structs.replace(query, before=page.following)
+
+        try:
+            found = await self._ask("list", walking)
+        except (NoAnswerError, UnavailableError):
+            return
+        if len(found) != len(set(found)):
+            self._world.violation("lists show every run once", f"a list shows a run twice: {found}")
+
+    async def watch(self) -> None:
+        """Watch a run for a while: what one is shown never goes back."""
+        run_id = self._some_run()
+        if run_id is None or run_id in self._world.watched:  # those who watch the same run are told in any order
+            return
+        self._world.watched.add(run_id)
+
+        async def watching(gate: Gateway) -> None:
+            seen = 0
+            with gate.hub.watch(run_id, self.process.name) as watcher:
+                for _ in range(3):
+                    told = await watcher.next(1.0)
+                    if told is None:
+                        continue
+                    version = msgspec.json.decode(bytes(told.snapshot(records=False)))["version"]
+                    if version < seen:
+                        self._world.violation("watchers never see a run go back", f"{run_id}: {version} after {seen}")
+                    seen = version
+
+        try:
+            await self._ask(f"watch {run_id}", watching)
+        except (NoAnswerError, UnavailableError):
+            return
+        finally:
+            self._world.watched.discard(run_id)
+
+    # --- Asking ------------------------------------------------------------------------------------------------------
+
+    async def _asking_about(self, kind: Kind, run_id: str, request: Request[R], told: Callable[[R], str]) -> None:
+        operation = Operation(kind, run_id, self._loop.steps, client=self.process.name)
+        with self._history.asking(operation):
+            try:
+                operation.answer = told(await self._ask(f"{kind} {run_id}", request))
+            except RunNotFoundError:
+                operation.answer = ABSENT
+            except CommandRejected:
+                operation.answer = REFUSED
+            except (NoAnswerError, UnavailableError):
+                return
+            operation.answered = self._loop.steps
+
+    async def _ask(self, name: str, request: Request[R]) -> R:
+        """Have a gateway do something; NoAnswerError if none answers."""
+        gates = self._world.gateways
+        place = gates[int(self._chance.random() * len(gates))]
+        self._network.note(f"asks {place.name}: {name}")
+        answer: asyncio.Future[R] = self._loop.create_future()
+        self._loop.server_later(QUICK_SEC * self._chance.random(), self._begin, place, request, answer)
+        try:
+            async with asyncio.timeout(PATIENCE_SEC):
+                found = await answer
+        except TimeoutError as error:
+            self._network.note(f"has no answer to: {name}")
+            raise NoAnswerError from error
+        except EXPECTED as error:
+            self._network.note(f"is told {type(error).__name__}: {name}")
+            raise
+        self._network.note(f"is told: {name}{_shown(found)}")
+        return found
+
+    def _begin(self, place: Any, request: Request[R], answer: "asyncio.Future[R]") -> None:
+        if place.gateway is not None and place.gateway.is_open and place.process.alive:
+            self._loop.start(place.process, self._serve(place.gateway, request, answer))
+
+    async def _serve(self, gateway: Gateway, request: Request[R], answer: "asyncio.Future[R]") -> None:
+        """What the gateway does about a request."""
+        try:
+            found = await request(gateway)
+        except EXPECTED as error:
+            if not answer.done():
+                answer.set_exception(error)
+        except Exception as error:  # noqa: BLE001 a gateway answers 500, and that is a finding
+            self._world.violation("no request crashes", repr(error))
+        else:
+            if not answer.done():
+                answer.set_result(found)
+
+    def _some_run(self) -> str | None:
+        runs = self._world.runs
+        return runs[int(self._chance.random() * len(runs))] if runs else None
+
+
+def _shown(found: object) -> str:
+    return f" → {found.get('run_id')} {found.get('status')}" if isinstance(found, dict) else ""

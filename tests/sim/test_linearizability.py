@@ -1,0 +1,49 @@
+"""Which answers make sense together."""
+
+import pytest
+
+from tests.sim.history import ABSENT, REFUSED, UNKNOWN, Kind, Operation
+from tests.sim.linearizability import is_linearizable
+
+SUBMIT, CANCEL, GET = Kind.SUBMIT, Kind.CANCEL, Kind.GET
+
+
+def operations(*told: tuple[Kind, int, int | None, str]) -> list[Operation]:
+    return [Operation(kind, "run", asked, answered, answer) for kind, asked, answered, answer in told]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [],
+        [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "RUNNING"), (GET, 5, 6, "COMPLETED")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, 4, "CANCELLING"), (GET, 5, 6, "CANCELLED")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, 9, "CANCELLING"), (GET, 4, 5, "RUNNING"), (GET, 6, 7, "CANCELLING")],
+        [(SUBMIT, 1, 9, "PENDING"), (GET, 2, 3, ABSENT), (GET, 4, 5, "RUNNING")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, None, UNKNOWN), (GET, 5, 6, "RUNNING"), (GET, 7, 8, "CANCELLED")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, None, UNKNOWN), (GET, 5, 6, "COMPLETED")],
+        [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "FAILED"), (SUBMIT, 5, 6, "PENDING"), (CANCEL, 7, 8, "FAILED")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, 4, REFUSED), (GET, 5, 6, "RUNNING")],
+        [(SUBMIT, 1, None, UNKNOWN), (GET, 2, 3, ABSENT), (GET, 8, 9, "RUNNING")],
+    ],
+)
+def test_answers_that_can_be_explained(told: list[tuple[Kind, int, int | None, str]]) -> None:
+    assert is_linearizable(operations(*told))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [(GET, 1, 2, "RUNNING")],
+        [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, ABSENT)],
+        [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "RUNNING"), (GET, 5, 6, "PENDING")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, 4, "CANCELLING"), (GET, 5, 6, "COMPLETED")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, 4, "CANCELLING"), (GET, 5, 6, "RUNNING")],
+        [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "COMPLETED"), (CANCEL, 5, 6, "CANCELLING")],
+        [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "COMPLETED"), (GET, 5, 6, "CANCELLED")],
+        [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, None, UNKNOWN), (GET, 5, 6, "CANCELLED"), (GET, 7, 8, "COMPLETED")],
+        [(SUBMIT, 4, 5, "PENDING"), (GET, 1, 2, "PENDING")],
+    ],
+)
+def test_answers_nothing_explains(told: list[tuple[Kind, int, int | None, str]]) -> None:
+    assert not is_linearizable(operations(*told))

@@ -1,0 +1,33 @@
+"""The simulator finds bugs: one is planted, and some world must notice."""
+
+import pytest
+
+from tests.sim.mutation_table import DOCUMENT, known_finds, table
+from tests.sim.mutations import MUTATIONS
+from tests.sim.world import simulate
+
+MOST = 400
+"""How many worlds may be needed, if the known one has changed its story."""
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    find = known_finds().get(name)
+    with MUTATIONS[name]():
+        first = [] if find is None else [find.seed]
+        assert any(simulate(seed).violations for seed in [*first, *range(MOST)])
+
+
+def test_what_was_planted_is_taken_out_again() -> None:
+    with MUTATIONS["drop_the_compare_and_set"]():
+        assert simulate(1).violations
+    assert not simulate(1).violations
+
+
+def test_the_document_has_the_newest_table() -> None:
+    assert table(known_finds()) in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_there_are_at_least_twelve_and_all_of_them_were_found() -> None:
+    assert len(MUTATIONS) >= 12
+    assert {*known_finds()} == {*MUTATIONS}

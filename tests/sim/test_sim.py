@@ -1,0 +1,45 @@
+"""A fixed number of worlds, always the same; more of them: ``python -m tests.sim --minutes 10``."""
+
+import os
+
+import pytest
+
+from tests.sim.playing import kept_seeds, told
+from tests.sim.world import simulate
+
+SEEDS = int(os.environ.get("PYOCO_SIM_SEEDS", "240"))
+AT_ONCE = 20
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_nothing_untrue_is_told_and_everything_ends(first: int) -> None:
+    failed = [
+        told(outcome, trace=False) for outcome in map(simulate, range(first, first + AT_ONCE)) if outcome.violations
+    ]
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("seed", kept_seeds())
+def test_what_once_failed_does_not_fail_again(seed: int) -> None:
+    outcome = simulate(seed)
+    assert not outcome.violations, told(outcome, trace=False)
+
+
+@pytest.mark.parametrize("seed", [3, 17, 42])
+def test_the_same_seed_tells_the_same_story(seed: int) -> None:
+    first, second = simulate(seed), simulate(seed)
+    assert first.trace == second.trace
+    assert first == second
+
+
+def test_other_seeds_tell_other_stories() -> None:
+    assert simulate(3).trace != simulate(4).trace
+
+
+def test_worlds_are_lively() -> None:
+    outcomes = [*map(simulate, range(30))]
+    assert sum(outcome.accepted for outcome in outcomes) > 60
+    everything = {word for outcome in outcomes for line in outcome.trace for word in (line.what.split() or [""])[:1]}
+    assert {"CRASH", "PAUSED", "CUT", "STOP", "starts"} <= everything
+    fates = {line.what.rpartition("[")[2] for outcome in outcomes for line in outcome.trace if line.what.endswith("]")}
+    assert {"lost]", "lost ack]", "stored but errored]", "ghost]", "slow]"} <= fates

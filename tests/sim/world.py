@@ -1,0 +1,358 @@
+"""One world: a store, gateways, workers and clients, and the trouble its seed has in store for them.
+
+First anything may go wrong, and nothing untrue may be told. Then nothing goes wrong any more, and everything must end.
+"""
+
+import asyncio
+import gc
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from typing_extensions import override
+
+from pyoco_server.adapters.readmodel import SqliteRunIndex
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.worker.worker import Worker
+from tests.sim import faults
+from tests.sim.actors import ACK_WAIT_SEC, Gateway, Store, make_worker
+from tests.sim.checks import check_at_the_end, quiet_problem
+from tests.sim.clients import Client
+from tests.sim.clock import SimClock
+from tests.sim.history import History
+from tests.sim.loop import Process, SimLoop, StuckError
+from tests.sim.network import Line, Network
+
+LIVENESS_SEC: Final = 120.0
+"""How long after the last fault everything may take to end."""
+QUIET_SEC: Final = 40.0
+"""How long after that snapshots and lists may take to tell."""
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """Something that must never be."""
+
+    invariant: str
+    details: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.details}"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a world."""
+
+    seed: int
+    violations: tuple[Violation, ...]
+    trace: tuple[Line, ...]
+    faults: faults.Faults
+    accepted: int
+    seconds: float
+    steps: int
+
+
+class Place:
+    """Where a process lives, dies, and is started again."""
+
+    def __init__(self, name: str, process: Process, clock: SimClock) -> None:
+        self.name = name
+        self.process = process
+        self.clock = clock
+        self.gateway: Gateway | None = None
+        self.worker: Worker | None = None
+        self.index: SqliteRunIndex | None = None
+
+
+class World:
+    """Made from a seed, played once."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.loop = SimLoop(self._chance("order"))
+        self.network = Network(self.loop, self._chance("network"))
+        self.chance = self._chance("world")
+        self.faults = faults.choose(self._chance("faults"))
+        self.store = Store(self.loop, self.network, self._chance("queue"), max_deliver=self.faults.max_deliver)
+        self.history = History()
+        self.violations: list[Violation] = []
+        self.runs: list[str] = []
+        """Runs somebody knows of."""
+        self.flow_of: dict[str, str] = {}
+        self.keys: list[tuple[str, str]] = []
+        """Idempotency keys in use, with the flow each stands for."""
+        self.resumed: set[tuple[str, str]] = set()
+        """Nodes somebody was told are resumed, by run."""
+        self.watched: set[str] = set()
+        """Runs somebody is watching."""
+        self.gateways: list[Place] = []
+        self.workers: list[Place] = []
+        self.called: Counter[tuple[str, str]] = Counter()
+        self._lives = 0
+        self.loop.on_crash = self._crash
+        self.loop.on_pause = self._pause
+        self.store.snapshots.on_regress = lambda details: self.violation("snapshots never go back", details)
+        self.loop.at_work = self._at_work
+
+    def _chance(self, what: str) -> random.Random:
+        return random.Random(f"{self.seed} {what}")
+
+    # --- What others tell ----------------------------------------------------------------------------------------
+
+    def violation(self, invariant: str, details: str) -> None:
+        """Something that must never be has happened."""
+        self.network.note(f"VIOLATION {invariant}: {details}", self.loop.server)
+        self.violations.append(Violation(invariant, details))
+
+    def note_run(self, run_id: str, flow_name: str) -> None:
+        """Somebody was told of a run."""
+        if run_id not in self.flow_of:
+            self.flow_of[run_id] = flow_name
+            self.runs.append(run_id)
+
+    def _at_work(self, run_id: str, task: str) -> int:
+        self.network.note(f"calls {task} of {run_id}")
+        self.called[run_id, task] += 1
+        if (run_id, task) in self.store.log.succeeded:
+            self.violation("what has succeeded never runs again", f"{task} of {run_id} is called again")
+        return self.called[run_id, task]
+
+    # --- Processes ---------------------------------------------------------------------------------------------------
+
+    def _place(self, name: str) -> Place:
+        skew = self.faults.skew_sec * (2 * self.chance.random() - 1)
+        return Place(name, self.loop.process(name), SimClock(self.loop, skew))
+
+    def _start(self, place: Place) -> None:
+        self._lives += 1
+        chance = self._chance(f"life {self._lives}")
+        if place in self.gateways:
+            self.loop.start(place.process, self._run_gateway(place, chance))
+        else:
+            self.loop.start(place.process, self._run_worker(place, chance))
+
+    async def _run_gateway(self, place: Place, chance: random.Random) -> None:
+        if place.index is None:
+            place.index = SqliteRunIndex()
+        place.gateway = Gateway(self.loop, self.network, self.store, place.index, place.clock, chance)
+        await place.gateway.run(sweeps=self.faults.sweeps)
+
+    async def _run_worker(self, place: Place, chance: random.Random) -> None:
+        place.worker = make_worker(self.store, place.name, place.clock, chance)
+        try:
+            await place.worker.run()
+        except UnavailableError:
+            self.network.note("could not start")
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # a worker that dies of itself is a finding
+            if self.network.is_over:
+                raise
+            self.violation("no worker dies by itself", repr(error))
+        self._restart_later(place)
+
+    def _crash(self, process: Process) -> None:
+        place = next(each for each in (*self.gateways, *self.workers) if each.process is process)
+        self.network.note("CRASH", process)
+        self.loop.kill(process)
+        self._restart_later(place)
+
+    def _restart_later(self, place: Place) -> None:
+        if not self.network.is_over:
+            self.loop.server_later(0.1 + 2 * self.chance.random(), self._restart, place)
+
+    def _restart(self, place: Place) -> None:
+        self.loop.kill(place.process)
+        place.process = self.loop.process(place.name)
+        place.gateway = place.worker = None
+        self.network.note("starts again", place.process)
+        self._start(place)
+
+    # --- Trouble -----------------------------------------------------------------------------------------------------
+
+    async def _trouble(self, until: float) -> None:
+        """Let things go wrong, one after the other, until it is time to stop."""
+        planned = [
+            *[self._plan_crash] * self.faults.crashes,
+            *[self._plan_pause] * self.faults.pauses,
+            *[self._cut_off] * self.faults.cuts,
+            *[self._stop_worker] * self.faults.stops,
+        ]
+        self.chance.shuffle(planned)
+        for deed in planned:
+            await asyncio.sleep(self.chance.random() * 2 * (until - self.loop.time()) / (len(planned) + 1))
+            if self.loop.time() >= until:
+                return
+            deed()
+
+    def _victim(self) -> Place:
+        """Somebody; gateways only where another, or a later life, can make up for what is left undone."""
+        gateways = self.gateways if self.faults.sweeps else []
+        return self.chance.choice([*gateways, *self.workers, *self.workers])
+
+    def _plan_crash(self) -> None:
+        """The process dies before one of its next steps."""
+        process = self._victim().process
+        if process.crash_at < process.steps:
+            process.crash_at = self._soon(process)
+
+    def _plan_pause(self) -> None:
+        """The process stands still before one of its next steps."""
+        process = self._victim().process
+        if process.pause_at < process.steps:
+            process.pause_at = self._soon(process)
+
+    def _soon(self, process: Process) -> int:
+        """One of the next steps: what happens at a step hits where most is done, not where most time is spent."""
+        return process.steps + 1 + int(300 * self.chance.random() ** 2)
+
+    def _pause(self, process: Process) -> None:
+        seconds = 2.2 * ACK_WAIT_SEC * self.chance.random()
+        self.network.note(f"PAUSED for {seconds:.2f} s", process)
+        self.loop.pause(process)
+        self.loop.server_later(seconds, self.loop.go_on, process)
+
+    def _cut_off(self) -> None:
+        name, seconds = self._victim().name, 2 * ACK_WAIT_SEC * self.chance.random()
+        self.network.note(f"CUT OFF {name} for {seconds:.2f} s", self.loop.server)
+        self.network.cut_off.add(name)
+        self.loop.server_later(seconds, self.network.cut_off.discard, name)
+
+    def _stop_worker(self) -> None:
+        worker = self.chance.choice(self.workers).worker
+        if worker is not None:
+            self.network.note("STOP a worker", self.loop.server)
+            worker.stop()
+
+    def _rage(self) -> None:
+        self.network.rates = self.faults.rates
+        self.network.hint_loss = self.faults.hint_loss
+        self.store.queue.repeat = self.faults.repeat
+        slowest = self.faults.slow_disk_sec
+        if slowest:
+            self.loop.disk_delay = lambda: slowest * self.chance.random() ** 4
+
+    def _calm(self) -> None:
+        """From here on nothing goes wrong; clocks stay as wrong as they are."""
+        self.network.note("CALM", self.loop.server)
+        self.network.rates, self.network.hint_loss, self.store.queue.repeat = {}, 0.0, 0.0
+        self.network.cut_off.clear()
+        self.loop.disk_delay = lambda: 0.0
+        for place in (*self.gateways, *self.workers):
+            place.process.crash_at = place.process.pause_at = -1
+            self.loop.go_on(place.process)
+
+    # --- The whole ---------------------------------------------------------------------------------------------------
+
+    def play(self) -> Outcome:
+        """Let everything happen, and judge it."""
+        asyncio.set_event_loop(None)
+        with _silence():
+            try:
+                self.loop.run_until_complete(self.loop.spawn(self.loop.server, self._play()))
+            except StuckError as error:
+                self.violation("everything ends", str(error))
+            self._judge_leftovers()
+            seconds, steps = self.loop.time(), self.loop.steps
+            self.network.is_over = True
+            self.loop.tear_down()
+            for place in self.gateways:
+                if place.index is not None:
+                    place.index._close()
+        return Outcome(
+            seed=self.seed,
+            violations=tuple(self.violations),
+            trace=tuple(self.network.trace),
+            faults=self.faults,
+            accepted=len(self.runs),
+            seconds=seconds,
+            steps=steps,
+        )
+
+    async def _play(self) -> None:
+        for number in range(self.chance.choice([1, 1, 2])):
+            self.gateways.append(self._place(f"gateway-{number + 1}"))
+        for number in range(self.chance.choice([1, 2, 2])):
+            self.workers.append(self._place(f"worker-{number + 1}"))
+        for place in (*self.gateways, *self.workers):
+            self._start(place)
+        await asyncio.sleep(0.1)
+        clients = [Client(self, f"client-{number + 1}", self._chance(f"client {number}")) for number in range(2)]
+        span = self.chance.choice([2.0, 6.0, 10.0])
+        self._rage()
+        trouble = self.loop.spawn(self.loop.server, self._trouble(self.loop.time() + span))
+        acting = [
+            self.loop.spawn(client.process, client.act(self.chance.choice([2, 4, 6]), span)) for client in clients
+        ]
+        await asyncio.wait([trouble, *acting])
+        for task in (trouble, *acting):
+            task.result()
+        self._calm()
+        await self._must_end(clients[0])
+        await self._must_be_quiet()
+        check_at_the_end(self)
+
+    async def _must_end(self, client: Client) -> None:
+        """All accepted runs come to an end, once whoever is waited for has answered."""
+        until = self.loop.time() + LIVENESS_SEC
+        left = [*self.runs]
+        while self.loop.time() < until:
+            left = [run_id for run_id in self.runs if run_id not in self.store.log.ended]
+            if not left:
+                return
+            for run_id in left:
+                await self.loop.spawn(client.process, client.resume_all(run_id))
+            await asyncio.sleep(2.0)
+        self.violation("everything ends", f"{LIVENESS_SEC:g} s after the last fault, these have not ended: {left}")
+
+    async def _must_be_quiet(self) -> None:
+        """Snapshots and lists come to tell what the logs say."""
+        until = self.loop.time() + QUIET_SEC
+        problem = await quiet_problem(self)
+        while problem is not None and self.loop.time() < until:
+            await asyncio.sleep(2.0)
+            problem = await quiet_problem(self)
+        if problem is not None:
+            self.violation(*problem)
+
+    def _judge_leftovers(self) -> None:
+        for problem in self.loop.problems:
+            self.violation("nothing crashes unseen", problem)
+        for error in self.loop.unheard():
+            if not isinstance(error, UnavailableError):
+                self.violation("nothing crashes unseen", repr(error))
+
+
+def simulate(seed: int) -> Outcome:
+    """What becomes of the world of this seed."""
+    with _no_collecting():
+        return World(seed).play()
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """When the garbage collector runs is nobody's choice, and what it finds may have something left to do."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(0)
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What goes wrong here is meant to; nobody wants to read of it in the logs."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
