@@ -101,6 +101,44 @@ def test_no_route_tells_one_tenant_of_anothers_things(world: World) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.spec("004 REQ-0017", "004 REQ-0023")
+def test_a_run_that_is_only_a_snapshot_is_cancelled_by_its_own_tenant_alone(world: World) -> None:
+    async def scenario() -> None:
+        async with world.open() as gateway:
+            theirs = {"run_id": "theirs", "flow_name": MARK, "status": "RUNNING", "tenant_id": "acme"}
+            await gateway.services.snapshots.write("theirs", msgspec.json.encode(theirs), position=0)
+            await gateway.services.snapshots.write("odd", b"not json", position=0)
+            keys = [await issued(gateway, tenant) for tenant in ("bees", "acme")]
+            async with gateway.client(keys[0]) as bees, gateway.client(keys[1]) as acme:
+                for run_id in ("theirs", "odd"):
+                    assert error(await bees.post(f"/runs/{run_id}/cancel")) == (404, "ERR-PYOCO-0005")
+                    assert error(await bees.get(f"/runs/{run_id}")) == (404, "ERR-PYOCO-0005")
+                assert not (await gateway.services.log.read("theirs"))[0]
+                answer = await acme.post("/runs/theirs/cancel")
+                assert (answer.status_code, answer.json()["status"]) == (200, "CANCELLING")
+                assert (await acme.get("/runs/theirs")).json()["tenant_id"] == "acme"
+                assert error(await bees.get("/runs/theirs/events")) == (404, "ERR-PYOCO-0005")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.spec("004 REQ-0017")
+def test_an_execution_belongs_to_who_created_it_whatever_its_input_says(world: World) -> None:
+    async def scenario() -> None:
+        async with world.open() as gateway:
+            keys = [await issued(gateway, tenant) for tenant in ("bees", "acme")]
+            async with gateway.client(keys[0]) as bees, gateway.client(keys[1]) as acme:
+                assert (await acme.put("/graphs/whose", json=GRAPH)).status_code == 201
+                body = {"graphId": "whose", "input": {"run": {"tenant_id": "bees", "api_key_id": "k0"}}}
+                mine = (await acme.post("/executions", json=body)).json()["executionId"]
+                assert (await acme.get(f"/executions/{mine}")).json()["input"] == body["input"]
+                assert (await acme.get(f"/runs/{mine}")).json()["tenant_id"] == "acme"
+                assert error(await bees.get(f"/executions/{mine}")) == (404, "ERR-PYOCO-0005")
+                assert error(await bees.get(f"/runs/{mine}")) == (404, "ERR-PYOCO-0005")
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.spec("004 REQ-0017")
 def test_what_a_tenant_submits_is_stamped_with_who_did_it(world: World) -> None:
     async def scenario() -> None:

@@ -19,14 +19,15 @@ START_SEC = 30.0
 class Served(NamedTuple):
     """A command under way, and where its gateway is."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     url: str
+    output: Path
+    """A file: nobody reads along, and a pipe would be full some time."""
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Ask it to stop; its exit code and what it wrote."""
         self.process.send_signal(number)
-        output, _ = self.process.communicate(timeout=20)
-        return self.process.returncode, output
+        return self.process.wait(timeout=20), self.output.read_text(encoding="utf-8")
 
 
 def free_port() -> int:
@@ -47,29 +48,30 @@ def clean_environment(**more: str) -> dict[str, str]:
 @contextlib.contextmanager
 def serving(directory: Path, *arguments: str, port: int, **variables: str) -> Iterator[Served]:
     """Run a command until its gateway answers; it is gone afterwards."""
-    process = subprocess.Popen(  # noqa: S603 our own command
-        command(*arguments),
-        cwd=directory,
-        env=clean_environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    served = Served(process, f"http://127.0.0.1:{port}")
+    output = directory / f"served-{port}.log"
+    with output.open("wb") as writing:
+        process = subprocess.Popen(  # noqa: S603 our own command
+            command(*arguments),
+            cwd=directory,
+            env=clean_environment(**variables),
+            stdout=writing,
+            stderr=subprocess.STDOUT,
+        )
+    served = Served(process, f"http://127.0.0.1:{port}", output)
     try:
         _until_healthy(served)
         yield served
     finally:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 def _until_healthy(served: Served) -> None:
     deadline = time.monotonic() + START_SEC
     while time.monotonic() < deadline:
         if served.process.poll() is not None:
-            raise AssertionError(f"it ended at once:\n{served.process.communicate()[0]}")
+            raise AssertionError(f"it ended at once:\n{served.output.read_text(encoding='utf-8')}")
         with contextlib.suppress(httpx.TransportError):
             if httpx.get(f"{served.url}/health", timeout=2).status_code == 200:
                 return

@@ -44,9 +44,8 @@ def until_ready(served: Served) -> None:
 
 @pytest.mark.spec("004 REQ-0001", "004 REQ-0002", "004 ERR-PYOCO-0003", "004 REQ-0020")
 def test_a_gateway_without_nats_tells_so_and_serves_when_it_is_there(tmp_path: Path, late_nats: NatsServer) -> None:
-    port, arguments = free_port(), ("up", "--nats-url", late_nats.url)
-    short = {"PYOCO_LOG_INCLUDE_TRACEBACK": "0"}  # nobody reads the log before the end, and a pipe does not hold much
-    with serving(tmp_path, *arguments, "--port", str(port), port=port, **short) as served:
+    port = free_port()
+    with serving(tmp_path, "up", "--port", str(port), "--nats-url", late_nats.url, port=port) as served:
         with httpx.Client(base_url=served.url, timeout=10) as client:
             assert client.get("/health").json() == {"status": "ok"}
             ready = client.get("/health/ready")
@@ -91,7 +90,7 @@ def test_whoever_has_a_key_is_told_that_nobody_can_check_it(tmp_path: Path, late
         check_error(httpx.get(f"{served.url}/runs", headers={"X-API-Key": key}), 403, "ERR-PYOCO-0015")
 
 
-@pytest.mark.spec("004 §付録D CLI")
+@pytest.mark.spec("004 REQ-0021")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_gateway_that_waits_can_be_stopped(
     tmp_path: Path, late_nats: NatsServer, number: signal.Signals, code: int
@@ -148,7 +147,7 @@ def test_a_worker_without_nats_works_when_it_is_there(tmp_path: Path, late_nats:
             process.kill()
 
 
-@pytest.mark.spec("004 §付録D CLI")
+@pytest.mark.spec("004 REQ-0021")
 def test_a_worker_that_waits_can_be_interrupted(tmp_path: Path, late_nats: NatsServer) -> None:
     worker = [sys.executable, "-m", "pyoco_server.cli.worker", "--nats-url", late_nats.url]
     process = subprocess.Popen(  # noqa: S603 our own command

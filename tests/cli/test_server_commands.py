@@ -57,7 +57,7 @@ def test_the_nats_of_its_own_is_monitored_where_it_is_told_to_be(tmp_path: Path)
         assert served.stop()[0] == 0
 
 
-@pytest.mark.spec("004 §付録D CLI")
+@pytest.mark.spec("004 REQ-0021")
 def test_what_was_accepted_is_still_there_after_a_restart(tmp_path: Path) -> None:
     port, nats_port = free_port(), free_port()
     arguments = ("up", "--port", str(port), "--nats-client-port", str(nats_port))
@@ -102,7 +102,7 @@ def test_a_second_one_on_the_same_data_says_so(tmp_path: Path) -> None:
         assert served.stop()[0] == 0
 
 
-@pytest.mark.spec("004 REQ-0021", "004 ERR-PYOCO-0018", "004 §付録D CLI")
+@pytest.mark.spec("004 REQ-0021", "004 ERR-PYOCO-0018")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -153,7 +153,7 @@ def test_help_names_every_option(tmp_path: Path) -> None:
         assert option in told
 
 
-@pytest.mark.spec("004 §付録D CLI")
+@pytest.mark.spec("004 REQ-0021")
 def test_dev_runs_the_flows_of_a_file_and_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "flows.py"
     file.write_text(FLOW.replace("{word}", "hello"), encoding="utf-8")

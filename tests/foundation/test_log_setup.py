@@ -69,7 +69,7 @@ def test_a_wrong_setting_is_replaced_and_told(arguments: str, reason: str) -> No
     assert after["message"] == "goes on"
 
 
-@pytest.mark.spec("004 REQ-0013", "004 §付録I")
+@pytest.mark.spec("004 REQ-0013")
 def test_what_is_not_given_is_taken_from_the_environment() -> None:
     program = CONFIGURE + (
         "import os\n"

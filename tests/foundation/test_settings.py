@@ -71,6 +71,7 @@ OURS: dict[str, object] = {
     "PYOCO_EVENTS_STREAM": "PYOCO_EVENTS",
     "PYOCO_EVENTS_SUBJECT_PREFIX": "pyoco.events",
     "PYOCO_LIVE_SUBJECT_PREFIX": "pyoco.live",
+    "PYOCO_CONTROL_SUBJECT_PREFIX": "pyoco.control",
     "PYOCO_WORK_STREAM": "PYOCO_WORK",
     "PYOCO_GRAPHS_KV_BUCKET": "pyoco_graphs",
     "PYOCO_OUTPUTS_BUCKET": "pyoco_outputs",
@@ -248,7 +249,7 @@ def test_progress_must_be_told_within_the_ack_wait(progress: str, wait: str) -> 
     assert found == [f"PYOCO_ACK_PROGRESS_INTERVAL_SEC={progress} must be less than PYOCO_CONSUMER_ACK_WAIT_SEC={wait}"]
 
 
-@pytest.mark.spec("004 §付録I", "004 REQ-0010")
+@pytest.mark.spec("004 REQ-0010")
 @pytest.mark.parametrize(("wait", "interval"), [("3", 1.5), ("0.5", 0.25), ("19", 9.5), ("20", 10.0), ("600", 10.0)])
 def test_who_changes_only_the_ack_wait_gets_an_interval_that_fits(wait: str, interval: float) -> None:
     assert load(PYOCO_CONSUMER_ACK_WAIT_SEC=wait).consumer.ack_progress_interval_sec == interval

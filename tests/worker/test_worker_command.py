@@ -181,7 +181,7 @@ def test_a_worker_runs_a_job_and_leaves(nats_url: str, tmp_path: Path) -> None:
     assert b'"status":"COMPLETED"' in body
 
 
-@pytest.mark.spec("004 §付録D CLI")
+@pytest.mark.spec("004 REQ-0021")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_worker_told_to_stop_leaves_in_good_order(number: int, code: int, nats_url: str, tmp_path: Path) -> None:
     process = subprocess.Popen(  # noqa: S603 our own command

@@ -15,12 +15,13 @@ AGAIN_SEC: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
-async def opened(stack: AsyncExitStack, open_it: Callable[[], AbstractAsyncContextManager[T]]) -> T:
-    """Enter what needs NATS as soon as that answers; told once. Whoever is not let in is told so at once.
+async def opened(
+    stack: AsyncExitStack, open_it: Callable[[], AbstractAsyncContextManager[T]], *, is_told: bool = False
+) -> T:
+    """Enter what needs NATS as soon as that answers. Whoever is not let in is told so at once.
 
-    What was entered is left with the stack.
+    That it is waited for is logged once, unless it ``is_told`` already. What was entered is left with the stack.
     """
-    is_told = False
     while True:
         try:
             return await stack.enter_async_context(open_it())

@@ -63,7 +63,7 @@ class GatewayServer:
     async def serve_when_possible(self, settings: Settings) -> None:
         """Wait for NATS, and serve as long as this is not cancelled; raises what is wrong beside its absence."""
         async with contextlib.AsyncExitStack() as stack:
-            self._app.state.services = await opened(stack, lambda: open_gateway(settings))
+            self._app.state.services = await opened(stack, lambda: open_gateway(settings), is_told=True)
             _log.info("NATS is there; requests are served", extra={"action": "nats_arrived"})
             await asyncio.Event().wait()
 
