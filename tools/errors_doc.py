@@ -1,13 +1,11 @@
 """Writes docs/errors.md from the catalogue of errors, or checks that it is current."""
 
-import argparse
 import sys
-from pathlib import Path
 
 from pyoco_server.messages import CATALOGUE, CatalogueEntry
+from tools.pages import DOCS, run
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "errors.md"
+PAGE = DOCS / "errors.md"
 
 INTRODUCTION = """\
 # Errors
@@ -49,18 +47,5 @@ def _row(entry: CatalogueEntry) -> str:
     return f"| `{entry.err_id}`<br>`{entry.msg_id}` | {entry.http_status or ''} | {retry} | {texts[0]} | {texts[1]} |"
 
 
-def main() -> int:
-    """Write the page, or with ``--check`` only say whether it is current."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if the page is not current")
-    if not parser.parse_args().check:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{PAGE.relative_to(ROOT)} is not current: run 'make docs'")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__, {PAGE: page}))

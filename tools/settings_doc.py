@@ -1,9 +1,7 @@
 """Writes docs/settings.md from the settings the code reads, or checks that it is current."""
 
-import argparse
 import inspect
 import sys
-from pathlib import Path
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -11,9 +9,9 @@ from pydantic.fields import FieldInfo
 from pyoco_server.settings import Settings
 from pyoco_server.settings.section import Section, var_of
 from pyoco_server.settings.values import Allowed
+from tools.pages import DOCS, run
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "settings.md"
+PAGE = DOCS / "settings.md"
 
 TITLES = {"nats": "NATS", "http": "HTTP"}
 
@@ -79,18 +77,5 @@ def _default(value: object) -> str:
             return f"`{value}`"
 
 
-def main() -> int:
-    """Write the page, or with ``--check`` only say whether it is current."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if the page is not current")
-    if not parser.parse_args().check:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{PAGE.relative_to(ROOT)} is not current: run 'make docs'")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__, {PAGE: page}))

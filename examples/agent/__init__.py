@@ -1,0 +1,1 @@
+"""An agent that asks before it does what cannot be undone."""

@@ -1,0 +1,1 @@
+"""A refund somebody has to agree to, within two days."""

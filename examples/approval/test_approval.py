@@ -1,0 +1,62 @@
+"""Waits in a test: bring the run to the wait, then answer, let time pass, or cancel."""
+
+# ruff: noqa: S101 (assert is how tests speak)
+from typing import Any
+
+import pytest
+from examples.approval.approval import DAY_SEC, refund
+
+from pyoco_server.testing import (
+    FlowTester,
+    assert_canceled,
+    assert_completed,
+    assert_failed,
+    assert_never_started,
+    assert_waiting,
+)
+
+
+def _brought_to_the_wait(tester: FlowTester) -> str:
+    run_id = tester.start(refund, {"order": "A-7"})
+    tester.wait_until_waiting(run_id, "decision")
+    return run_id
+
+
+@pytest.mark.parametrize(("approved", "refunded"), [(True, 128), (False, 0)])
+def test_somebody_decides(flow_tester: FlowTester, *, approved: bool, refunded: int) -> None:
+    """The answer is the result of the wait."""
+    run_id = _brought_to_the_wait(flow_tester)
+    flow_tester.resume(run_id, "decision", {"approved": approved, "by": "grace"})
+    result = flow_tester.wait(run_id)
+    assert_completed(result)
+    assert result.results["settle"] == {"order": "A-7", "refunded": refunded, "decided_by": "grace"}
+
+
+def test_nobody_decides(flow_tester: FlowTester) -> None:
+    """Two days pass at once, and nothing is paid."""
+    result = flow_tester.run(refund)
+    assert result.results["settle"] == {"order": "A-1001", "refunded": 0, "decided_by": "nobody in time"}
+
+
+def test_a_day_is_not_too_long(flow_tester: FlowTester) -> None:
+    """Move the clock by hand to see what has not happened yet."""
+    run_id = _brought_to_the_wait(flow_tester)
+    flow_tester.advance(DAY_SEC)
+    assert_waiting(flow_tester.look(run_id), "decision")
+
+
+@pytest.mark.parametrize("answer", [True, "yes", {"approved": "maybe"}, None])
+def test_an_answer_that_is_none_pays_nothing(flow_tester: FlowTester, answer: Any) -> None:  # noqa: ANN401 any JSON
+    """The run fails where the answer is looked at."""
+    run_id = _brought_to_the_wait(flow_tester)
+    flow_tester.resume(run_id, "decision", answer)
+    assert_failed(flow_tester.wait(run_id), node="settle", code="TypeError")
+
+
+def test_somebody_cancels(flow_tester: FlowTester) -> None:
+    """Nothing that follows the wait is begun."""
+    run_id = _brought_to_the_wait(flow_tester)
+    flow_tester.cancel(run_id, "the customer kept it")
+    result = flow_tester.wait(run_id)
+    assert_canceled(result, reason="the customer kept it")
+    assert_never_started(result, "settle")

@@ -1,0 +1,1 @@
+"""Many pictures at once, and one that is made of them all."""

@@ -1,0 +1,1 @@
+"""A report from sources that are not always there."""

@@ -1,0 +1,1 @@
+"""The documentation: complete, current, with links that lead somewhere and examples that happened."""

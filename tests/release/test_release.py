@@ -1,0 +1,121 @@
+"""What is built, twice; and what was built, installed and used. ``make release-check`` does it for every Python."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+
+import pytest
+from tools.release_check import (
+    SAMPLE,
+    Built,
+    ReleaseError,
+    build,
+    check_same,
+    check_sdist,
+    check_use,
+    check_versions,
+    check_wheel,
+    copy_sources,
+    make_builder,
+    make_environment,
+    pip,
+    pythons,
+    run,
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("release")
+
+
+@pytest.fixture(scope="module")
+def builder(place: Path) -> Path:
+    return make_builder(place / "builder")
+
+
+@pytest.fixture(scope="module")
+def sources(place: Path) -> Path:
+    return copy_sources(place / "sources")
+
+
+@pytest.fixture(scope="module")
+def built(place: Path, builder: Path, sources: Path) -> Built:
+    return build(builder, sources, place / "built")
+
+
+@pytest.fixture(scope="module")
+def installed(place: Path, built: Built) -> Path:
+    """An environment with the wheel, which borrows what the wheel needs from the tests' own."""
+    python = make_environment(Path(sys.executable), place / "installed")
+    pip(python, "install", "--no-deps", built.wheel)
+    packages = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
+    (Path(packages) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def test_two_builds_in_different_places_are_the_same_to_the_byte(
+    place: Path, builder: Path, sources: Path, built: Built
+) -> None:
+    elsewhere = shutil.copytree(sources, place / "some" / "where" / "else", copy_function=shutil.copyfile)
+    check_same(built, build(builder, elsewhere, place / "again"))
+
+
+def test_a_difference_would_be_noticed(tmp_path: Path, built: Built) -> None:
+    other = Built(*(shutil.copyfile(path, tmp_path / path.name) for path in built))
+    other.wheel.write_bytes(other.wheel.read_bytes() + b"\0")
+    with pytest.raises(ReleaseError, match=r"differ in pyoco_server-.*\.whl"):
+        check_same(built, other)
+
+
+def test_the_wheel_has_the_package_whole_and_nothing_else(built: Built, sources: Path) -> None:
+    check_wheel(built.wheel, sources)
+    for name in ("py.typed", "gateway/dashboard/index.html", "gateway/dashboard/static"):
+        assert (sources / "src" / "pyoco_server" / name).exists()  # what the check goes through has them
+
+
+def test_the_wheel_can_be_made_again_from_the_sdist(place: Path, builder: Path, built: Built) -> None:
+    check_sdist(built.sdist)
+    with tarfile.open(built.sdist) as opened:
+        opened.extractall(place / "unpacked", filter="data")
+    [unpacked] = (place / "unpacked").iterdir()
+    check_same(built, build(builder, unpacked, place / "from-sdist"))
+
+
+def test_what_was_installed_runs_flows_and_serves_the_dashboard(installed: Path, place: Path) -> None:
+    where = run([installed, "-c", "import pyoco_server; print(pyoco_server.__file__)"]).strip()
+    assert Path(where).is_relative_to(installed.parent.parent)
+    check_use(installed, place / "use")
+
+
+def test_the_programs_say_which_version_they_are(installed: Path) -> None:
+    check_versions(installed)
+
+
+def test_a_project_that_uses_the_package_passes_mypy_strict(installed: Path, tmp_path: Path) -> None:
+    sample = _copied(tmp_path)
+    options = ["--strict", "--no-incremental", "--config-file", "", "--python-executable", str(installed)]
+    done = subprocess.run(  # noqa: S603 our own command
+        [sys.executable, "-m", "mypy", *options, sample.name], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
+def test_a_project_that_uses_the_package_passes_pyright_strict(installed: Path, tmp_path: Path) -> None:
+    sample = _copied(tmp_path)
+    run([Path(sys.executable), "-m", "pyright", "--pythonpath", installed, "--project", sample])
+
+
+def _copied(directory: Path) -> Path:
+    """The sample project where none of our sources are near."""
+    return shutil.copytree(SAMPLE, directory / "sample_project", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def test_the_python_we_run_on_is_among_those_the_release_is_checked_with() -> None:
+    version = "{}.{}".format(*sys.version_info)
+    assert [found.path for found in pythons() if found.version == version] == [Path(sys.executable)]

@@ -1,0 +1,47 @@
+"""What the documentation site needs beyond Sphinx: links to files outside of docs/, and diagrams as their text.
+
+Pages are read in the repository too, where such links work; that they lead somewhere is checked by ``tools.links``.
+On the site, what it does not have is named and not linked.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+from docutils import nodes  # type: ignore[import-untyped]  # it ships no type information
+from pygments.lexers.special import TextLexer  # type: ignore[import-untyped]  # nor does this
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+SHOWN_AS: Final = {"ARCHITECTURE.md": "explanation/architecture", "CONTRIBUTING.md": "explanation/contributing"}
+"""Files at the root that the site has as pages."""
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """How Sphinx begins with it."""
+    app.connect("doctree-read", settle)
+    app.add_lexer("mermaid", TextLexer)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def settle(app: Sphinx, doctree: nodes.document) -> None:
+    """Look at every link of a page that was read."""
+    here = Path(app.env.doc2path(app.env.current_document.docname)).parent
+    source = Path(app.srcdir).resolve()
+    for link in [*doctree.findall(addnodes.pending_xref)]:
+        target = _file(link, here)
+        if target is None or target.is_relative_to(source) or not target.is_relative_to(source.parent):
+            continue
+        page = SHOWN_AS.get(str(target.relative_to(source.parent)))
+        if page is not None:
+            link["refdomain"], link["reftype"], link["reftarget"] = "doc", "myst", page
+        else:
+            link.replace_self(link.children)
+
+
+def _file(link: addnodes.pending_xref, here: Path) -> Path | None:
+    """The file or folder a link names, if there is one."""
+    written = str(link.get("reftarget", "")).partition("#")[0]
+    if not written:
+        return None
+    found = [here / written, here / f"{written}.md"]
+    return next((path.resolve() for path in found if path.exists()), None)
