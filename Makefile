@@ -16,7 +16,7 @@ EXAMPLES := $(addprefix examples/,demo.py hello.py async_tasks.py approval/appro
 	model_training/model_training.py image_pipeline/image_pipeline.yaml agent/agent.yaml)
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check audit unit flows platform gateway dashboard screenshots properties cluster chaos fuzz format bench docs mutants clean
+.PHONY: help setup demo test check audit unit flows platform gateway dashboard screenshots properties cluster chaos book fuzz format bench docs site generated mutants dist release-check clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
@@ -32,10 +32,13 @@ help:
 	@echo "make properties  the long ones: random and exhaustive exploration, the simulator, golden logs, fuzzing, upgrades"
 	@echo "make cluster     three NATS nodes, and everything under faults for a minute or two"
 	@echo "make chaos       everything under faults for some minutes (CHAOS='--minutes 20 --topology three')"
+	@echo "make book        README, tutorial and guides followed word by word; the release built, installed and used"
 	@echo "make fuzz        whatever comes in at the edges, for long"
 	@echo "make bench       benchmarks"
 	@echo "make mutants     mutation testing of the core"
-	@echo "make docs        write the generated documents anew"
+	@echo "make docs        write the generated documents anew, and build the site: build/site/index.html"
+	@echo "make dist        wheel and sdist, built twice and compared: dist/"
+	@echo "make release-check  the same, installed and used with every supported Python that is here (minutes)"
 	@echo "make format      format the code"
 
 $(READY): pyproject.toml constraints.txt
@@ -47,9 +50,9 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)
 
 demo: $(READY)
-	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report
+	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report || [ $$? -eq 130 ]
 
-test: check audit unit flows platform gateway dashboard properties cluster
+test: check audit unit flows platform gateway dashboard properties cluster book
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -59,8 +62,9 @@ check: $(READY)
 	$(BIN)/deptry src
 	$(BIN)/python -m tools.state_diagrams --check
 	$(BIN)/python -m tools.spec_coverage --check
-	$(BIN)/python -m tools.settings_doc --check
-	$(BIN)/python -m tools.errors_doc --check
+	$(BIN)/python -m tools.reference --check
+	$(BIN)/python -m tools.links
+	$(BIN)/python -m pytest -q tests/docs_site
 
 audit: $(READY)
 	$(BIN)/python -m tools.audit $(if $(AUDIT_STRICT),--strict)
@@ -85,6 +89,7 @@ dashboard: $(READY)
 screenshots: $(READY)
 	$(BIN)/python -m tools.dashboard_setup
 	PYOCO_SCREENSHOTS=1 $(BIN)/python -m pytest -p no:randomly tests/dashboard/test_screenshots.py
+	$(BIN)/python -m tools.terminal_capture
 
 properties: $(READY)
 	$(call tests,$(AT_ONCE),tests/properties tests/golden tests/fuzz tests/sim tests/upgrade)
@@ -94,6 +99,9 @@ cluster: $(READY)
 
 chaos: $(READY)
 	$(BIN)/python -m chaos $(CHAOS)
+
+book: $(READY)
+	$(call tests,$(AT_ONCE),tests/docs tests/howto tests/release)
 
 fuzz: $(READY)
 	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz
@@ -111,11 +119,17 @@ bench: $(READY)
 	$(BIN)/python -m bench.auth
 	$(BIN)/python -m bench.wheels
 
-docs: $(READY)
+docs: site
+	@echo "build/site/index.html"
+
+site: generated # a link or an anchor that leads nowhere fails the build, as does any other warning
+	$(BIN)/python -m tools.links
+	$(BIN)/python -m sphinx --builder html --quiet --fresh-env --fail-on-warning --keep-going --conf-dir . docs build/site
+
+generated: $(READY)
 	$(BIN)/python -m tools.state_diagrams
 	$(BIN)/python -m tools.spec_coverage
-	$(BIN)/python -m tools.settings_doc
-	$(BIN)/python -m tools.errors_doc
+	$(BIN)/python -m tools.reference
 
 mutants: $(MUTANTS_READY)
 	PATH="$(CURDIR)/$(MUTANTS_VENV)/bin:$$PATH" $(MUTANTS_VENV)/bin/python -m tools.mutants
@@ -124,6 +138,12 @@ $(MUTANTS_READY): pyproject.toml
 	@test -d $(MUTANTS_VENV) || $(PYTHON) -m venv $(MUTANTS_VENV)
 	@$(MUTANTS_VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[mutants]'
 	@touch $(MUTANTS_READY)
+
+dist: $(READY)
+	$(BIN)/python -m tools.release_check --build-only --dist dist
+
+release-check: $(READY)
+	$(BIN)/python -m tools.release_check --dist dist
 
 clean:
 	rm -rf $(VENV) $(MUTANTS_VENV) mutants dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

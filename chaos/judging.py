@@ -20,6 +20,7 @@ from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.bootstrap import names_of
 
+LOOKS: Final = 10
 AT_ONCE: Final = 16
 _CANCELLED: Final = {"CANCELLING", "CANCELLED"}
 _PAGE: Final = 200
@@ -109,10 +110,20 @@ async def _look_at_all(stage: Stage, run_ids: Collection[str]) -> dict[str, Look
 
     async def one(run_id: str) -> None:
         async with places:
-            looked[run_id] = await look_at(stage.crew, run_id)
+            looked[run_id] = await _look_patiently(stage, run_id)
 
     await asyncio.gather(*map(one, run_ids))
     return looked
+
+
+async def _look_patiently(stage: Stage, run_id: str) -> Looked:
+    """All faults are over, but a machine busy with reading thousands of logs may be late with one of them."""
+    for _ in range(LOOKS - 1):
+        try:
+            return await look_at(stage.crew, run_id)
+        except UnavailableError:
+            await asyncio.sleep(1)
+    return await look_at(stage.crew, run_id)
 
 
 def _rules(looked: dict[str, Looked]) -> list[Verdict]:

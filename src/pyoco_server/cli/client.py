@@ -19,7 +19,7 @@ from pyoco_server.cli import (
     worker_commands,
 )
 from pyoco_server.cli.connection import add_connection_options, chosen_language
-from pyoco_server.cli.parsing import Parser, run_command_line
+from pyoco_server.cli.parsing import Parser, add_version, run_command_line
 
 _SUBCOMMANDS = (
     run_command,
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add_connection_options(parser)
+    add_version(parser)
     parser.set_defaults(example=_EXAMPLE)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for subcommand in _SUBCOMMANDS:

@@ -1,6 +1,7 @@
 """What all commands have in common: how arguments are read, and how mistakes are told."""
 
 import argparse
+import importlib.metadata
 import io
 import os
 import sys
@@ -24,6 +25,20 @@ class Parser(argparse.ArgumentParser):
     @override
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)", example=self.get_default("example"))
+
+
+class _TellVersion(argparse.Action):
+    """Looked up only when somebody asks, among what is installed: the version is written in pyproject.toml alone."""
+
+    @override
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"{parser.prog} {importlib.metadata.version('pyoco-server')}")  # noqa: T201 how the command line speaks
+        parser.exit()
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Let a program say which version it is."""
+    parser.add_argument("--version", action=_TellVersion, nargs=0, help="show the version and exit")
 
 
 def run_command_line(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyoco_server.cli import dev_command, keys_command, up_command
-from pyoco_server.cli.parsing import Parser, run_command_line
+from pyoco_server.cli.parsing import Parser, add_version, run_command_line
 
 _EXAMPLE: Final = "pyoco-server up --port 8000"
 _SUBCOMMANDS: Final = (up_command, dev_command, keys_command)
@@ -19,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="pyoco-server", description="Serve runs over HTTP.", allow_abbrev=False)
+    add_version(parser)
     parser.set_defaults(example=_EXAMPLE)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for subcommand in _SUBCOMMANDS:

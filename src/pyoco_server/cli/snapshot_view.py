@@ -75,7 +75,7 @@ def _tasks(snapshot: JsonObject) -> Table | None:
 
 def _record(node_id: str, record: Mapping[str, Any]) -> tuple[Text, ...]:
     error = record.get("error")
-    if error is not None:
+    if error is not None and record.get("status") != "SUCCEEDED":  # an attempt before may have failed
         result: object = failure(error) if isinstance(error, dict) else str(error)
     elif "output" in record:
         result = shown(record["output"])

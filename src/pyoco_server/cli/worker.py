@@ -19,7 +19,7 @@ from pyoco_server.cli.awaiting import opened
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
-from pyoco_server.cli.parsing import Parser, run_command_line
+from pyoco_server.cli.parsing import Parser, add_version, run_command_line
 from pyoco_server.cli.stopping import StopRequests, first_of, running
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.flows.model import Isolation
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    add_version(parser)
     parser.add_argument("--nats-url", metavar="URL", help="where NATS is; several are separated by commas")
     parser.add_argument("--tags", metavar="A,B", help="take jobs with any of these tags (default)")
     parser.add_argument("--worker-id", metavar="ID", help="the worker's name (made up)")

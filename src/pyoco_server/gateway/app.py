@@ -1,5 +1,6 @@
 """The application: routers, errors, limits; and what runs beside them."""
 
+import importlib.metadata
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -61,7 +62,7 @@ def create_app(open_services: OpenServices) -> FastAPI:
     app = Gateway(
         title="pyoco-server",
         description=_DESCRIPTION,
-        version="0.1.0",
+        version=importlib.metadata.version("pyoco-server"),
         lifespan=lifespan,
         redirect_slashes=False,
         redoc_url=None,

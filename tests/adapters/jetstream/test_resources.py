@@ -65,7 +65,7 @@ def test_everything_is_created_as_it_is_needed(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-@pytest.mark.spec("004 §付録I", "004 REQ-0007")
+@pytest.mark.spec("004 REQ-0007")
 @pytest.mark.parametrize(("max_age_sec", "window_sec"), [(60.0, 60.0), (120.0, 120.0), (3600.0, 120.0), (0.0, 120.0)])
 def test_what_is_kept_for_a_short_time_only_is_created_too(
     nats_server: NatsServer, max_age_sec: float, window_sec: float

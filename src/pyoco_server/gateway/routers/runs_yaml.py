@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi import APIRouter, File, Form, Request, UploadFile
 
 from pyoco_server.app.submitting import Submission
 from pyoco_server.core.wire import parse_object
@@ -30,7 +30,7 @@ async def submit_yaml(
     request: Request,
     given: Given,
     asking: Asking,
-    workflow: Annotated[UploadFile, Form(description="The flow.yaml.")],
+    workflow: Annotated[UploadFile, File(description="The flow.yaml.")],
     flow_name: Annotated[FlowName, Form()],
     tag: Annotated[Tag | None, Form()] = None,
     key: IdempotencyKey = None,
