@@ -16,7 +16,7 @@ EXAMPLES := $(addprefix examples/,demo.py hello.py async_tasks.py approval/appro
 	model_training/model_training.py image_pipeline/image_pipeline.yaml agent/agent.yaml)
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check audit unit flows platform gateway dashboard screenshots properties cluster chaos book fuzz format bench docs site generated mutants dist release-check clean
+.PHONY: help setup demo test check audit unit flows platform gateway dashboard screenshots properties cluster chaos book fuzz format bench bench-peers docs site generated mutants dist release-check clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
@@ -35,6 +35,7 @@ help:
 	@echo "make book        README, tutorial and guides followed word by word; the release built, installed and used"
 	@echo "make fuzz        whatever comes in at the edges, for long"
 	@echo "make bench       benchmarks"
+	@echo "make bench-peers the same beside other platforms, each installed in an environment of its own (long)"
 	@echo "make mutants     mutation testing of the core"
 	@echo "make docs        write the generated documents anew, and build the site: build/site/index.html"
 	@echo "make dist        wheel and sdist, built twice and compared: dist/"
@@ -118,6 +119,9 @@ bench: $(READY)
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.auth
 	$(BIN)/python -m bench.wheels
+
+bench-peers: $(READY)
+	$(BIN)/python -m bench.peers --runs 1000 --rounds 3 --report peers.json
 
 docs: site
 	@echo "build/site/index.html"
