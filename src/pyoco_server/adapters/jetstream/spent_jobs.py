@@ -19,7 +19,8 @@ from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamR
 from pyoco_server.app.ports import UnavailableError, Unsubscribe
 from pyoco_server.app.ports.work_queue import OnSpent, SpentJob
 
-_NO_SUCH_MESSAGE: Final = 10057
+_GONE: Final = (10057, 10043)
+"""How one server, and how a cluster, says that there is no such message."""
 
 
 class _Advisory(msgspec.Struct):
@@ -89,7 +90,7 @@ class JetStreamSpentJobs:
                 timeout=self._connection.request_timeout_sec,
             )
             error = msgspec.json.decode(answer.data, type=_Deleted).error
-            if error is not None and error.get("err_code") != _NO_SUCH_MESSAGE:
+            if error is not None and error.get("err_code") not in _GONE:
                 APIError.from_error(error)  # raises what fits the code
         return error is None
 
