@@ -10,7 +10,6 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
-from pyoco_server.app.ports import UnavailableError
 from pyoco_server.worker.turns import Turns
 from pyoco_server.worker.worker import Worker
 from tests.engine.flows import Calls
@@ -281,11 +280,30 @@ def test_a_good_bye_nobody_hears_is_no_reason_to_stay() -> None:
     attempt(body, virtual=False)
 
 
-def test_a_worker_that_cannot_begin_says_so() -> None:
+def test_a_worker_that_cannot_begin_waits_for_the_queue_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
-        world.trouble.next("queue.prepare", Fault.NOT_DONE)
-        with pytest.raises(UnavailableError):
-            await world.hand({}).worker().run()
+        world.trouble.always("queue.prepare", Fault.NOT_DONE)
+        calls = Calls()
+        run_id = await world.submit("one")
+        async with working(world.hand({"one": one_flow(calls)}, **QUICK).worker()) as running:
+            await wait_until(lambda: world.trouble.calls.count("queue.prepare") >= 3)
+            assert not running.done()
+            world.trouble.always("queue.prepare", Fault.NONE)
+            await wait_until(lambda: calls.names == ["only"])
+        assert (await world.state(run_id)).execution_id == run_id
+
+    attempt(body, virtual=False)
+    assert [record.__dict__.get("action") for record in caplog.records].count("queue_awaited") == 1
+
+
+def test_a_worker_that_waits_for_the_queue_can_be_stopped() -> None:
+    async def body(world: World) -> None:
+        world.trouble.always("queue.prepare", Fault.NOT_DONE)
+        worker = world.hand({}).worker()
+        running = asyncio.create_task(worker.run())
+        await wait_until(lambda: "queue.prepare" in world.trouble.calls)
+        worker.stop()
+        await asyncio.wait_for(running, 2.0)
 
     attempt(body, virtual=False)
 

@@ -72,7 +72,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until told to stop."""
-        await self._prepare()
+        await self._prepare_patiently()
         side = [
             _named("heartbeats of runs", self._beat()),
             _named("in progress", self._say_in_progress()),
@@ -99,6 +99,23 @@ class Worker:
         finally:
             await _end([once, *side, over])
             await self._say_good_bye()
+
+    async def _prepare_patiently(self) -> None:
+        """A cluster that has just lost its leader, or is only starting, is waited for; told once."""
+        is_told = False
+        while not self._stopping.is_set():
+            try:
+                return await self._prepare()
+            except UnavailableError as error:
+                if not is_told:
+                    log_error(
+                        _log, "ERR-PYOCO-0003", action="queue_awaited", exc=error, level=logging.WARNING, one_line=True
+                    )
+                is_told = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_AWAY_SEC):
+                    await self._stopping.wait()
+        return None
 
     async def _prepare(self) -> None:
         for tag in self._options.tags:
