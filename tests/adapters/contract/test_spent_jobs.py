@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 import msgspec
+import pytest
 
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.jetstream.connection import Connection
@@ -149,16 +150,19 @@ def test_no_more_than_so_many_of_a_tag_are_found_at_once(backend: Backend) -> No
     attempt(backend, body)
 
 
-def test_only_one_takes_a_job_out_of_the_queue(backend: Backend) -> None:
+@pytest.mark.parametrize("has_neighbours", [False, True], ids=["alone", "amid others"])
+def test_only_one_takes_a_job_out_of_the_queue(backend: Backend, has_neighbours: bool) -> None:
     async def body(both: Both) -> None:
-        await spend(both.queue, "a")
-        [job] = await found(both.spent, b"a")
+        around = ("before", "a", "after") if has_neighbours else ("a",)
+        for name in around:
+            await spend(both.queue, name)
+        [job] = [job for job in await found(both.spent, *(name.encode() for name in around)) if job.body == b"a"]
         assert sorted(await asyncio.gather(both.spent.remove(job.number), both.spent.remove(job.number))) == [
             False,
             True,
         ]
         assert await both.spent.get(job.number, MAX_DELIVER) is None
-        await found(both.spent)
+        await found(both.spent, *(name.encode() for name in around if name != "a"))
         await both.queue.publish("cpu", b"next", dedup_id="next")
         await (await get(both.queue)).ack()
 

@@ -20,7 +20,7 @@ from pyoco_server.app.ports import UnavailableError, Unsubscribe
 from pyoco_server.app.ports.work_queue import OnSpent, SpentJob
 
 _GONE: Final = (10057, 10043)
-"""How one server, and how a cluster, says that there is no such message."""
+"""How the server says that there is no such message: at the ends of the stream, and amid it."""
 
 
 class _Advisory(msgspec.Struct):
