@@ -14,6 +14,8 @@ SEED = 8 if os.environ.get("CI") else random.randrange(1_000_000)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("topology", "minutes"), [("one", "0.9"), ("three", "0.8")])
 def test_everything_holds(topology: str, minutes: str, tmp_path: Path) -> None:
+    if topology == "three" and "PYOCO_CHAOS_THREE" not in os.environ:
+        pytest.skip("three servers in namespaces of their own take another minute and a half: make cluster")
     report = tmp_path / "report.md"
     arguments = ["--minutes", minutes, "--seed", str(SEED), "--topology", topology, "--rate", "4"]
     end = main([*arguments, "--patience", "80", "--report", str(report)])
