@@ -54,5 +54,5 @@ def test_nothing_malicious_is_kept_or_makes_the_gateway_grow(tmp_path: Path) -> 
     assert code == 0
     assert "ERR-PYOCO-0106" not in output
     assert peaks[0] - before < MOST_GROWTH, "one round costs what the largest of them costs"
-    # When garbage is collected is a matter of chance; if what was sent were kept, each round would cost 20 MiB and more.
+    # When garbage is collected is a matter of chance; if what was sent were kept, each round would cost 20 MiB.
     assert peaks[-1] - peaks[0] < (ROUNDS - 1) * 15 * MIB, "and doing it again costs no more"
