@@ -84,7 +84,7 @@ gateway: $(READY)
 
 dashboard: $(READY)
 	$(BIN)/python -m tools.dashboard_setup
-	$(call tests,,tests/dashboard)
+	$(call tests,-n 2 --dist loadfile,tests/dashboard)
 
 screenshots: $(READY)
 	$(BIN)/python -m tools.dashboard_setup
