@@ -8,7 +8,7 @@ MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
 # Most tests wait for servers and processes: a few more at a time than there are cores. What fails in such company is run
 # once more, alone and in full view: a machine that is busy with other tests is no reason to fail, anything else is.
-AT_ONCE := -n 4 --dist loadfile
+AT_ONCE := -n 3 --dist loadfile
 define tests
 $(BIN)/python -m pytest $(1) $(2) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -p no:randomly $(2)
 endef
@@ -80,7 +80,7 @@ platform: $(READY)
 	$(call tests,$(AT_ONCE),tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping)
 
 gateway: $(READY)
-	$(call tests,-n 6 --dist worksteal,tests/gateway tests/auth tests/wheels tests/client tests/cli tests/kill)
+	$(call tests,-n 4 --dist worksteal,tests/gateway tests/auth tests/wheels tests/client tests/cli tests/kill)
 
 dashboard: $(READY)
 	$(BIN)/python -m tools.dashboard_setup
@@ -92,7 +92,7 @@ screenshots: $(READY)
 	$(BIN)/python -m tools.terminal_capture
 
 properties: $(READY)
-	$(call tests,-n 5 --dist loadfile,tests/chaos tests/cluster tests/upgrade tests/docs_site tests/properties tests/golden tests/fuzz tests/sim)
+	$(call tests,-n 4 --dist loadfile,tests/chaos tests/cluster tests/upgrade tests/docs_site tests/properties tests/golden tests/fuzz tests/sim)
 
 cluster: $(READY)
 	PYOCO_CHAOS_THREE=1 $(BIN)/python -m pytest tests/cluster tests/chaos
