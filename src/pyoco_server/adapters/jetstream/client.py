@@ -1,6 +1,6 @@
 """The NATS client as we need it: nothing is sent later than it was asked for, and asking is cheap.
 
-Most of what a run costs on this side of the wire is asking the server to store something. The library gives every
+Much of what a run costs on this side of the wire is asking the server to store something. The library gives every
 request a timer, a random name, a queue and a task to pass through. :meth:`NatsClient.ask` does with a counter, one
 timer for all, and an answer that is handed over where it is read. So do subscriptions made by :meth:`listen`, for those
 who only want to know that something happened.
