@@ -39,7 +39,7 @@ class Ours(Candidate):
         flows = ["--flows", f"{PROGRAMS}.pyoco_flows", "--concurrency", str(self.in_flight)]
         worker = [str(BIN / "pyoco-worker"), "--nats-url", f"nats://127.0.0.1:{nats}", *flows]
         stand.start("worker", worker, env=quiet)
-        stand.start(CLIENT, program(BIN, "pyoco_client", http))
+        stand.start(CLIENT, program(BIN, "pyoco_client", http, "waits"))
 
 
 class OursFast(Ours):

@@ -9,6 +9,7 @@ import msgspec
 
 from pyoco_server.adapters.memory.dead_letters import MemoryDeadLetters
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
+from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed, MemorySnapshots
 from pyoco_server.adapters.memory.spent_jobs import MemorySpentJobs
@@ -35,6 +36,7 @@ from tests.sim.network import QUICK_SEC, Fate, Network, at_once
 EARLIEST_SEC: Final = 1.2
 """A job does not come back sooner than this, whatever happens: nobody takes over a run more quickly."""
 
+WAKE_FAULTS: Final = (Fate.LOST, Fate.LOST, Fate.UNANSWERED, Fate.ERRED, Fate.GHOST)
 _A_MOMENT: Final = 0.001
 
 
@@ -119,7 +121,7 @@ class SimFeed:
         self._process = loop.current()
         self._woken: asyncio.Future[None] | None = None
         self._has_changed = False
-        snapshots.listen(lambda: network.tell(self._process, self._changed))
+        snapshots.listen(lambda _: network.tell(self._process, self._changed))
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         return await self._network.call("feed", lambda: self._inner.read(after=after, limit=limit), reads=True)
@@ -135,6 +137,9 @@ class SimFeed:
             timer.cancel()
         self._has_changed = False
 
+    def listen(self, told: Callable[[str], None]) -> None:
+        self._inner.listen(lambda run_id: self._network.tell(self._process, told, run_id))
+
     def _changed(self) -> None:
         self._has_changed = True
         if self._woken is not None and not self._woken.done():
@@ -143,6 +148,7 @@ class SimFeed:
 
 class _RunOf(msgspec.Struct):
     run_id: str = ""
+    wake: bool = False
 
 
 class SimDelivery:
@@ -194,6 +200,8 @@ class SimQueue:
         self.inner = inner
         self.repeat = 0.0
         """How many deliveries come back before their ack wait is over."""
+        self.wake_loss = 0.0
+        """How many wake-ups are lost, or are not answered for."""
         self.deliveries: dict[str, int] = {}
         """How often a job of a run was delivered at most."""
         self._network = network
@@ -206,8 +214,10 @@ class SimQueue:
             await self.inner.publish(tag, body, dedup_id=dedup_id)
             self._look_later(tag, 0.0)
 
-        run_id = msgspec.json.decode(body, type=_RunOf).run_id  # not the dedup id, which may be a matter of chance
-        await self._network.call(f"publish a job of {run_id}", publish)
+        job = msgspec.json.decode(body, type=_RunOf)  # not the dedup id, which may be a matter of chance
+        is_hit = job.wake and self.wake_loss and self._chance.random() < self.wake_loss
+        fate = WAKE_FAULTS[int(self._chance.random() * len(WAKE_FAULTS))] if is_hit else None
+        await self._network.call(f"publish a job of {job.run_id}", publish, fate=fate)
 
     async def prepare(self, tag: str) -> None:
         await self._network.call(f"prepare {tag}", lambda: self.inner.prepare(tag), reads=True)
@@ -349,6 +359,20 @@ class SimRegistry:
 
     async def all(self) -> Sequence[WorkerRecord]:
         return await self.inner.all()
+
+
+class SimGraphs:
+    """Serves the GraphRegistry port."""
+
+    def __init__(self, network: Network) -> None:
+        self.inner = MemoryGraphRegistry()
+        self._network = network
+
+    async def put(self, graph_id: str, encoded: bytes) -> bool:
+        return await self._network.call(f"register {graph_id}", lambda: self.inner.put(graph_id, encoded))
+
+    async def get(self, graph_id: str) -> bytes | None:
+        return await self._network.call(f"graph {graph_id}", lambda: self.inner.get(graph_id), reads=True)
 
 
 class SimOutputs:

@@ -26,6 +26,7 @@ from pyoco_server.bootstrap.platform import names_of, open_platform, run_desk, s
 from pyoco_server.gateway.auth_exposure import check_exposure
 from pyoco_server.gateway.rate_limits import KeyLimits
 from pyoco_server.gateway.run_changes import RunChanges
+from pyoco_server.gateway.run_ends import RunEnds
 from pyoco_server.gateway.services import Services
 from pyoco_server.gateway.watching import WatchHub
 from pyoco_server.settings import Settings
@@ -40,17 +41,20 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
     async with open_platform(settings, name="pyoco-server") as platform:
         clock, new_id, names = SystemClock(), uuid_maker(), names_of(settings)
         hub = WatchHub(most=settings.http.watch_max_connections, most_per_client=settings.http.watch_max_per_client)
-        changes = RunChanges()
+        changes, ends = RunChanges(), RunEnds(most=settings.http.watch_max_connections)
         lagging = Lagging()
 
         def on_change(change: SnapshotChange) -> None:
             hub.tell(change)
             changes.tell(change)
+            ends.tell(change.run_id)
             if change.body is not None:
                 lagging.written(change.run_id, position_of(change.body))
 
         index = SqliteRunIndex(_index_path(settings))
-        keeper = IndexKeeper(JetStreamSnapshotFeed(platform.connection, names), index, on_change)
+        feed = JetStreamSnapshotFeed(platform.connection, names)
+        feed.listen(ends.tell)
+        keeper = IndexKeeper(feed, index, on_change)
         desk = run_desk(platform, settings)
         spent_jobs = JetStreamSpentJobs(platform.connection, names)
         spent = SpentJobSweep(
@@ -102,6 +106,7 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
                     keeper=keeper,
                     hub=hub,
                     changes=changes,
+                    ends=ends,
                     submitter=submitter(platform, settings),
                     desk=desk,
                     commands=CommandDesk(desk, platform.graphs),

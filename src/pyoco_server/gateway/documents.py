@@ -65,6 +65,14 @@ class RunAccepted(_Open):
     status: RunStatus
 
 
+class RunSubmitted(RunAccepted):
+    """A run that is queued, or has run already where whoever submitted it has waited."""
+
+    snapshot: Annotated[
+        dict[str, Any] | None, Field(description="With `wait_sec`: how the run ended, or how it stands by now.")
+    ] = None
+
+
 class YamlRunAccepted(RunAccepted):
     """A run that brought its flow along."""
 

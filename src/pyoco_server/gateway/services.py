@@ -30,6 +30,7 @@ from pyoco_server.app.wheels import WheelDesk
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.rate_limits import KeyLimits
 from pyoco_server.gateway.run_changes import RunChanges
+from pyoco_server.gateway.run_ends import RunEnds
 from pyoco_server.gateway.watching import WatchHub
 from pyoco_server.settings import Settings
 
@@ -73,6 +74,7 @@ class Services:
     keeper: IndexKeeper
     hub: WatchHub
     changes: RunChanges
+    ends: RunEnds
     submitter: Submitter
     desk: RunDesk
     commands: CommandDesk

@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from typing_extensions import override
 
+_VERSION: Final = "NATS/1.0"
 _HEADER_LINE: Final = b"NATS/1.0\r\n"
 _NOBODY_THERE: Final = b"NATS/1.0 503"
 
@@ -209,6 +210,22 @@ def header_value(headers: bytes | None, name: bytes) -> bytes | None:
         return None
     start += len(name) + 3
     return headers[start : headers.index(b"\r\n", start)].strip()
+
+
+def parsed_headers(headers: bytes | None) -> dict[str, str]:
+    """All headers as they came; what the server answers with in their first line is told as Status and Description."""
+    if not headers:
+        return {}
+    first, *lines = headers.decode(errors="replace").split("\r\n")
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            found[name] = value.strip()
+    status = first[len(_VERSION) :].strip()
+    if status:
+        found["Status"], _, found["Description"] = status.partition(" ")
+    return found
 
 
 def _command(subject: str, reply: str, headers: bytes, payload: bytes) -> bytes:

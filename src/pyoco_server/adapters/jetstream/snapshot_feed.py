@@ -6,9 +6,8 @@ something changed is announced on a live subject, which only saves waiting; what
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
 from pyoco_server.adapters.jetstream.connection import Connection, translated
@@ -26,9 +25,11 @@ class JetStreamSnapshotFeed:
         self._stream = kv_stream(names.runs_bucket)
         self._keys = kv_subject(names.runs_bucket, "")
         self._live = f"{names.live_snapshots_prefix}.>"
+        self._run_id_at = len(f"{names.live_snapshots_prefix}.")
         self._reader = StreamReader(connection, self._stream)
         self._changed = asyncio.Event()
         self._is_listening = False
+        self._listeners: list[Callable[[str], None]] = []
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         """Changes behind ``after``, oldest first, and up to where they have been read."""
@@ -53,6 +54,10 @@ class JetStreamSnapshotFeed:
             await asyncio.wait_for(self._changed.wait(), timeout_sec)
         self._changed.clear()
 
+    def listen(self, told: Callable[[str], None]) -> None:
+        """Be told of changes as they are announced."""
+        self._listeners.append(told)
+
     async def _behind(self, after: int, limit: int) -> list[SnapshotChange]:
         changes: list[SnapshotChange] = []
         while len(changes) < limit:
@@ -70,9 +75,13 @@ class JetStreamSnapshotFeed:
         if self._is_listening:
             return
 
-        async def told(_message: Msg) -> None:
-            self._changed.set()
-
         with translated():
-            await self._connection.nc.subscribe(self._live, cb=told)
+            await self._connection.nc.listen(self._live, self._announced)
         self._is_listening = True
+
+    def _announced(self, subject: bytes, _data: bytes, _headers: bytes | None) -> None:
+        self._changed.set()
+        if self._listeners:
+            run_id = subject[self._run_id_at :].decode()
+            for told in self._listeners:
+                told(run_id)

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 import nats.errors
-from nats.aio.msg import Msg
 
+from pyoco_server.adapters.jetstream.client import parsed_headers
 from pyoco_server.adapters.jetstream.connection import Connection, translated
 from pyoco_server.app.ports import UnavailableError
 
@@ -85,9 +85,10 @@ class StreamReader:
         body, timeout = msgspec.json.encode(request), self._connection.request_timeout_sec
         if not self._only_leader:
             with contextlib.suppress(nats.errors.NoRespondersError):
-                answer = await self._connection.nc.request(self._direct, body, timeout=timeout)
-                return None if _status(answer) == _NOT_FOUND else _stored(answer)
-        return _from_leader((await self._connection.nc.request(self._leader, body, timeout=timeout)).data)
+                answer = await self._connection.nc.ask(self._direct, body, b"", timeout=timeout)
+                headers = parsed_headers(answer.headers)
+                return None if headers.get("Status") == _NOT_FOUND else _stored(headers, answer.data)
+        return _from_leader((await self._connection.nc.ask(self._leader, body, b"", timeout=timeout)).data)
 
     async def _page_one_by_one(self, subject: str, *, start: int, most: int) -> Page:
         messages: list[StoredMessage] = []
@@ -102,11 +103,9 @@ class StreamReader:
     @contextlib.asynccontextmanager
     async def _collector(self) -> AsyncIterator[tuple[str, "_Collector"]]:
         if self._inbox is None:
-            self._inbox = self._connection.nc.new_inbox()
-            # No limits: what can come was asked for, page by page.
-            await self._connection.nc.subscribe(
-                f"{self._inbox}.*", cb=self._take, pending_msgs_limit=0, pending_bytes_limit=0
-            )
+            inbox = self._connection.nc.new_inbox()
+            await self._connection.nc.listen(f"{inbox}.*", self._take)
+            self._inbox = inbox
         self._asked += 1
         token = str(self._asked)
         with self._connection.awaiting() as done:
@@ -116,10 +115,10 @@ class StreamReader:
             finally:
                 del self._pages[token]
 
-    async def _take(self, message: Msg) -> None:
-        collector = self._pages.get(message.subject.rpartition(".")[2])
+    def _take(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
+        collector = self._pages.get(subject.rpartition(b".")[2].decode())
         if collector is not None:
-            collector.take(message)
+            collector.take(parsed_headers(headers), data)
 
 
 class _Collector:
@@ -130,27 +129,28 @@ class _Collector:
         self._messages: list[StoredMessage] = []
         self._left = 0
 
-    def take(self, message: Msg) -> None:
+    def take(self, headers: Mapping[str, str], data: bytes) -> None:
         if self._done.done():
             return
         try:
-            self._add(message)
+            self._add(headers, data)
         except (UnavailableError, nats.errors.Error) as error:
             self._done.set_exception(error)
+        except ValueError as error:
+            self._done.set_exception(UnavailableError(f"NATS did not answer: it said something else ({error})"))
 
-    def _add(self, message: Msg) -> None:
-        status = _status(message)
+    def _add(self, headers: Mapping[str, str], data: bytes) -> None:
+        status = headers.get("Status")
         if status == _NOT_FOUND:
             self._done.set_result(None)
             return
         if status == _NOBODY_THERE:
             raise nats.errors.NoRespondersError
-        headers = message.headers or {}
         before = self._messages[-1].sequence if self._messages else 0
         if status == _END_OF_PAGE:
             self._left = int(headers.get("Nats-Num-Pending", "0"))
         else:
-            self._messages.append(_stored(message))
+            self._messages.append(_stored(headers, data))
         if int(headers.get("Nats-Last-Sequence", "0")) != before:
             raise UnavailableError("NATS did not answer: a part of the answer is missing")
         if status == _END_OF_PAGE:
@@ -192,19 +192,13 @@ def _from_leader(answer: bytes) -> StoredMessage | None:
             return None
         told = decoded.error.description if decoded.error is not None else "nothing"
         raise UnavailableError(f"NATS did not answer: it said {told!r:.80}")
-    lines = base64.b64decode(decoded.message.hdrs).decode().split("\r\n")[1:]
-    headers = dict(line.split(": ", 1) for line in lines if line)
+    headers = parsed_headers(base64.b64decode(decoded.message.hdrs))
     return StoredMessage(decoded.message.seq, headers, base64.b64decode(decoded.message.data), decoded.message.subject)
 
 
-def _status(message: Msg) -> str | None:
-    return message.headers.get("Status") if message.headers else None
-
-
-def _stored(message: Msg) -> StoredMessage:
-    headers = message.headers or {}
+def _stored(headers: Mapping[str, str], data: bytes) -> StoredMessage:
     sequence = headers.get("Nats-Sequence")
     if sequence is None:
         told = f"{headers.get('Status', '')} {headers.get('Description', '')}"
         raise UnavailableError(f"NATS did not answer: it said {told!r:.80}")
-    return StoredMessage(int(sequence), headers, message.data, headers["Nats-Subject"])
+    return StoredMessage(int(sequence), headers, data, headers["Nats-Subject"])

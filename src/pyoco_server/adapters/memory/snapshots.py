@@ -22,7 +22,7 @@ class MemorySnapshots:
         self._max_body_bytes = max_body_bytes
         self._last_revision = 0
         self._changes: dict[str, SnapshotChange] = {}
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
         self._origin = f"memory {next(_origins)}"
 
     async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:  # noqa: ARG002 a look costs nothing here
@@ -56,7 +56,7 @@ class MemorySnapshots:
         first = next((change.sequence for change in self._changes.values()), 1)
         return FeedState(self._origin, first, self._last_revision)
 
-    def listen(self, told: Callable[[], None]) -> None:
+    def listen(self, told: Callable[[str], None]) -> None:
         """Be told of every change."""
         self._listeners.append(told)
 
@@ -65,7 +65,7 @@ class MemorySnapshots:
         self._changes.pop(run_id, None)  # so that it comes last
         self._changes[run_id] = SnapshotChange(run_id, body, self._last_revision)
         for told in self._listeners:
-            told()
+            told(run_id)
 
 
 class MemorySnapshotFeed:
@@ -74,7 +74,7 @@ class MemorySnapshotFeed:
     def __init__(self, snapshots: MemorySnapshots) -> None:
         self._snapshots = snapshots
         self._changed = asyncio.Event()
-        snapshots.listen(self._changed.set)
+        snapshots.listen(lambda _: self._changed.set())
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         """Changes behind ``after``, oldest first, and up to where they have been read."""
@@ -92,3 +92,7 @@ class MemorySnapshotFeed:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), timeout_sec)
         self._changed.clear()
+
+    def listen(self, told: Callable[[str], None]) -> None:
+        """Be told of every change."""
+        self._snapshots.listen(told)

@@ -1,6 +1,6 @@
 """Reading many runs: an index beside the snapshots, and the feed that keeps it up to date."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -45,6 +45,13 @@ class SnapshotFeed(Protocol):
 
     async def wait(self, timeout_sec: float) -> None:
         """Return when there may be something new, or when the time is up."""
+        ...
+
+    def listen(self, told: Callable[[str], None]) -> None:
+        """Be told the id of a run as soon as its snapshot was written or removed, once reading has begun.
+
+        Sooner than who reads in order, but a hint only: some are never told of.
+        """
         ...
 
 

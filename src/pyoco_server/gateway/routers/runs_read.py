@@ -18,6 +18,7 @@ from pyoco_server.gateway.ids import LONGEST, RunId
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.run_views import Include
 from pyoco_server.gateway.services import Given
+from pyoco_server.gateway.waiting import WaitSec, newest_within
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -85,10 +86,14 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
 @router.get(
     "/{run_id}",
     summary="How a run stands",
-    responses=documented("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0003", ok=RunWithWorker),
+    responses=documented("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0102", "ERR-PYOCO-0003", ok=RunWithWorker),
 )
-async def get_run(run_id: RunId, given: Given, asking: Asking, include: Include = None) -> Json:
-    """The newest snapshot."""
+async def get_run(
+    run_id: RunId, given: Given, asking: Asking, *, include: Include = None, wait_sec: WaitSec = 0.0
+) -> Json:
+    """The newest snapshot; with ``wait_sec`` the last one, if the run ends so soon."""
+    if wait_sec:
+        await newest_within(given, run_id, wait_sec, tenant_id=asking.tenant_id)
     found, worker = await snapshot_and_worker(given.snapshots, given.workers, run_id, tenant_id=asking.tenant_id)
     snapshot = run_views.snapshot_view(found, records=run_views.wants_records(include))
     timeout_sec = given.settings.heartbeat.worker_disconnect_timeout_sec

@@ -1,42 +1,90 @@
 """Submitting runs: one, or many."""
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from pyoco_server.app.bulk import for_each
+from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.submitting import Submission
 from pyoco_server.core.wire import JsonObject, parse_object
 from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.gateway import run_views
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import SubmitBatch, SubmitRun
-from pyoco_server.gateway.documents import BatchAccepted, RunAccepted
-from pyoco_server.gateway.errors import MOST_PROBLEMS, language_of, told
+from pyoco_server.gateway.documents import BatchAccepted, RunSubmitted
+from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, told
 from pyoco_server.gateway.headers import Correlation, IdempotencyKey
 from pyoco_server.gateway.outages import in_time
-from pyoco_server.gateway.principal import Asking, Principal
-from pyoco_server.gateway.services import Given, Services
-from pyoco_server.gateway.strict_json import StrictRoute
+from pyoco_server.gateway.principal import Asking, Principal, principal
+from pyoco_server.gateway.services import Given, Services, connected, services
+from pyoco_server.gateway.strict_json import StrictRoute, quick_route
+from pyoco_server.gateway.waiting import WaitSec, newest_within
 from pyoco_server.messages import Language
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
 _ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0003")
 
 
-@router.post("", summary="Submit a run", responses=documented(*_ERRORS, "ERR-PYOCO-0105", ok=RunAccepted))
 async def submit_run(
-    body: SubmitRun, given: Given, asking: Asking, key: IdempotencyKey = None, correlation: Correlation = None
+    body: SubmitRun,
+    given: Given,
+    asking: Asking,
+    *,
+    key: IdempotencyKey = None,
+    correlation: Correlation = None,
+    wait_sec: WaitSec = 0.0,
 ) -> Json:
     """Accepted when its log, its snapshot and its job are stored, and not before.
 
-    With an ``Idempotency-Key`` the same request again gives the same run.
+    With an ``Idempotency-Key`` the same request again gives the same run. With ``wait_sec`` the answer comes when the
+    run has ended, if that is soon enough, and says how.
     """
     submission = _submission(body, given, asking)
-    return Json(
-        _accepted(await in_time(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation)))
+    accepted = _accepted(
+        await in_time(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation))
     )
+    return Json(accepted if not wait_sec else await _in_the_end(accepted, given, asking, wait_sec))
+
+
+async def _in_the_end(accepted: JsonObject, given: Services, asking: Principal, wait_sec: float) -> JsonObject:
+    """How the run ended. It is accepted whatever happens from here on: whoever cannot be told more is told that."""
+    try:
+        newest = await newest_within(given, accepted["run_id"], wait_sec, tenant_id=asking.tenant_id)
+    except (UnavailableError, TooManyError):
+        return accepted
+    snapshot = run_views.snapshot_view(newest, records=True)
+    return {"run_id": accepted["run_id"], "status": snapshot["status"], "snapshot": snapshot}
+
+
+async def _quickly(request: Request) -> Response | None:
+    """The answer to a request as most are: a run, and nothing more. None for any other, and for what is not valid.
+
+    Two thirds of what the framework does to find out what a request says are saved; the rest goes its usual way.
+    """
+    headers = request.headers
+    if request.url.query or headers.get("content-type") != "application/json" or not _UNUSUAL.isdisjoint(headers):
+        return None
+    try:
+        body = SubmitRun.model_validate(await request.json())
+    except (ValidationError, json.JSONDecodeError):
+        return None
+    asking = await principal(request)
+    return await submit_run(body, await connected(await services(request, asking)), asking)
+
+
+_UNUSUAL: Final = frozenset({"idempotency-key", "x-correlation-id"})
+router.add_api_route(
+    "",
+    submit_run,
+    methods=["POST"],
+    summary="Submit a run",
+    responses=documented(*_ERRORS, "ERR-PYOCO-0105", ok=RunSubmitted),
+    route_class_override=quick_route(_quickly),
+)
 
 
 @router.post("/batch", summary="Submit many runs", responses=documented(*_ERRORS, ok=BatchAccepted))

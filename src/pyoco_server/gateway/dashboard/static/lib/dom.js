@@ -53,6 +53,39 @@ export function fill(element, ...children) {
 }
 
 /**
+ * Replace what is inside by what looks like this, and leave alone what looks the same already: whoever reads, selects or
+ * has come to it by keyboard is not disturbed.
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
+ */
+export function refill(element, ...children) {
+  const wanted = /** @type {Element} */ (element.cloneNode(false));
+  append(wanted, children);
+  settle(element, wanted);
+}
+
+/**
+ * @param {Element} had
+ * @param {Element} wanted
+ */
+function settle(had, wanted) {
+  const [old, made] = [[...had.childNodes], [...wanted.childNodes]];
+  for (const [at, node] of made.entries()) {
+    const known = old[at];
+    if (!known) had.append(node);
+    else if (known.isEqualNode(node)) continue;
+    else if (
+      known instanceof Element &&
+      node instanceof Element &&
+      node.cloneNode(false).isEqualNode(known.cloneNode(false))
+    )
+      settle(known, node);
+    else had.replaceChild(node, known);
+  }
+  for (const node of old.slice(made.length)) node.remove();
+}
+
+/**
  * Set a text only if it is another one, so that selections survive.
  * @param {Node} node
  * @param {string} text

@@ -3,6 +3,8 @@
 import { h } from "./dom.js";
 
 const SPARE = 8;
+/** No browser can show more; a list that is longer moves faster than what scrolls it. */
+const TALLEST_PX = 12_000_000;
 
 /**
  * @typedef {{
@@ -10,7 +12,7 @@ const SPARE = 8;
  *   rowHeight: () => number,
  *   keyOf: (index: number) => string,
  *   render: (index: number, element: HTMLElement | null) => HTMLElement,
- *   onEnd?: () => void,
+ *   onShown?: (first: number, last: number) => void,
  *   placeOf?: (key: string) => number,
  * }} Options
  */
@@ -53,27 +55,35 @@ export class VirtualList {
   }
 
   draw() {
-    const { scroller, keyOf, render, onEnd } = this.options;
+    const { scroller, keyOf, render, onShown } = this.options;
     const height = this.options.rowHeight();
-    this.room.style.height = `${this.count * height}px`;
+    this.room.style.height = `${Math.min(this.count * height, TALLEST_PX)}px`;
     this.hold(height);
-    const first = Math.max(0, Math.floor(scroller.scrollTop / height) - SPARE);
-    const last = Math.min(this.count, Math.ceil((scroller.scrollTop + scroller.clientHeight) / height) + SPARE);
+    const { scrollTop, clientHeight } = scroller;
+    const begin = scrollTop * this.pace(height);
+    const [top, end] = [Math.floor(begin / height), Math.ceil((begin + clientHeight) / height)];
+    const [first, last] = [Math.max(0, top - SPARE), Math.min(this.count, end + SPARE)];
     /** @type {Map<string, HTMLElement>} */
     const next = new Map();
     for (let index = first; index < last; index += 1) {
       const key = keyOf(index);
       const had = this.shown.get(key) ?? null;
       const element = render(index, had);
-      element.style.transform = `translateY(${index * height}px)`;
+      element.style.transform = `translateY(${index * height - begin + scrollTop}px)`;
       if (element !== had) this.room.append(element);
       next.set(key, element);
     }
     for (const [key, element] of this.shown) if (next.get(key) !== element) element.remove();
     this.shown = next;
-    const top = Math.floor(scroller.scrollTop / height);
     this.top = top < this.count ? { key: keyOf(top), index: top } : null;
-    if (onEnd && last >= this.count - SPARE) onEnd();
+    onShown?.(first, last);
+  }
+
+  /** How far the list moves for each pixel that is scrolled. @param {number} height */
+  pace(height) {
+    const { clientHeight } = this.options.scroller;
+    const tall = this.count * height;
+    return tall > TALLEST_PX ? (tall - clientHeight) / (TALLEST_PX - clientHeight) : 1;
   }
 
   /** Whoever has scrolled down goes on seeing the same rows, whatever came in above them. @param {number} height */
@@ -81,17 +91,19 @@ export class VirtualList {
     const { scroller, placeOf } = this.options;
     if (!placeOf || !this.top || !scroller.scrollTop) return;
     const index = placeOf(this.top.key);
-    if (index >= 0 && index !== this.top.index) scroller.scrollTop += (index - this.top.index) * height;
+    if (index >= 0 && index !== this.top.index)
+      scroller.scrollTop += ((index - this.top.index) * height) / this.pace(height);
   }
 
   /** @param {number} index */
   scrollTo(index) {
     const { scroller } = this.options;
     const height = this.options.rowHeight();
-    const top = index * height;
-    if (top < scroller.scrollTop) scroller.scrollTop = top;
-    else if (top + height > scroller.scrollTop + scroller.clientHeight)
-      scroller.scrollTop = top + height - scroller.clientHeight;
+    const pace = this.pace(height);
+    const [top, begin] = [index * height, scroller.scrollTop * pace];
+    if (top < begin) scroller.scrollTop = top / pace;
+    else if (top + height > begin + scroller.clientHeight)
+      scroller.scrollTop = (top + height - scroller.clientHeight) / pace;
     this.plan();
   }
 }

@@ -2,7 +2,7 @@
 
 import { emptyState, errorPanel } from "../../components/controls.js";
 import { ask, isAbort } from "../../lib/api.js";
-import { h } from "../../lib/dom.js";
+import { h, refill } from "../../lib/dom.js";
 import { age, clock, moment, nowSeconds, number, shortId } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { byLabel, history, onMetrics } from "../../lib/metrics.js";
@@ -39,7 +39,8 @@ export function mount(root, _route, signal) {
   function drawTags() {
     const backlog = byLabel(history().at(-1), "pyoco_queue_backlog", "tag");
     const most = Math.max(1, ...backlog.values());
-    tags.replaceChildren(
+    refill(
+      tags,
       h(
         "table",
         { class: "table" },
@@ -90,12 +91,8 @@ export function mount(root, _route, signal) {
       ]);
       served = new Set(workers.flatMap((/** @type {Worker} */ worker) => worker.tags));
       if (history().length) drawTags();
-      letters.replaceChildren(
-        dead.length ? letterTable(dead) : emptyState(t("queue.no_dead"), t("queue.no_dead_text")),
-      );
-      oldest.replaceChildren(
-        waiting.length ? pendingTable(waiting) : h("p", { class: "muted" }, t("queue.nothing_waits")),
-      );
+      refill(letters, dead.length ? letterTable(dead) : emptyState(t("queue.no_dead"), t("queue.no_dead_text")));
+      refill(oldest, waiting.length ? pendingTable(waiting) : h("p", { class: "muted" }, t("queue.nothing_waits")));
     } catch (error) {
       if (!isAbort(error)) letters.replaceChildren(errorPanel(error));
       throw error;

@@ -5,7 +5,7 @@ import { icon } from "../../components/icons.js";
 import { badge, showStatus, shownStatus } from "../../components/status.js";
 import { mayUse } from "../../lib/auth.js";
 import { curl } from "../../lib/curl.js";
-import { fill, h, say } from "../../lib/dom.js";
+import { fill, h, refill, say } from "../../lib/dom.js";
 import { hasEnded } from "../../lib/fold.js";
 import { age, clock, duration, moment, nowSeconds } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
@@ -64,7 +64,7 @@ export function header(desk) {
     cancelling.hidden = ended;
     cancelling.disabled = run.status === "CANCELLING";
     archiving.hidden = !ended || !mayUse("operate") || run.archived_at !== null;
-    fill(about, facts(rows(run)));
+    refill(about, facts(rows(run)));
     problem.hidden = !run.error;
     say(problem, run.error ?? "");
     const known = JSON.stringify(ended ? [] : (run.waiting ?? []));
@@ -142,15 +142,26 @@ function rows(run) {
 
 /** @param {Run} run */
 function workerFact(run) {
-  const alive = run.worker_alive;
-  const stale = !hasEnded(run.status) && alive === false;
   return h(
     "span",
     null,
     h("a", { href: address("workers"), class: "mono" }, run.worker_id ?? ""),
     " ",
-    hasEnded(run.status) || alive === undefined
-      ? null
-      : h("span", { class: "alive", "data-tone": stale ? "bad" : "good" }, stale ? t("run.stale") : t("run.alive")),
+    isInHand(run) && run.worker_alive !== undefined ? lifeSign(run) : null,
   );
+}
+
+/** Does a worker have it? None has a run that has ended, or one of which all that goes on is waiting. @param {Run} run */
+function isInHand(run) {
+  const waiting = new Set(run.waiting?.map((wait) => wait.task));
+  const works = Object.entries(run.tasks ?? {}).some(([task, state]) => state === "RUNNING" && !waiting.has(task));
+  return !hasEnded(run.status) && (works || !waiting.size);
+}
+
+/** @param {Run} run */
+function lifeSign(run) {
+  if (run.worker_alive) return h("span", { class: "alive", "data-tone": "good" }, t("run.alive"));
+  const heard = run.worker_heartbeat_at ?? null;
+  const word = heard === null ? t("run.stale") : t("run.stale_since", { age: age(heard, nowSeconds()) });
+  return h("span", { class: "alive", "data-tone": "bad", title: t("run.stale_text") }, word);
 }

@@ -71,7 +71,12 @@ export class RunModel {
   /** @param {Run} run */
   take(run) {
     if (this.run && run.version < this.run.version) return;
+    const moved = this.run !== null && this.run.worker_id !== run.worker_id && run.worker_alive === undefined;
     this.run = { ...this.run, ...run };
+    if (moved) {
+      delete this.run.worker_alive; // that was said of another worker
+      void this.look().catch(() => {}); // whoever polls has shown why
+    }
     if (run.version > this.events.length) void this.read();
     this.onChange();
   }

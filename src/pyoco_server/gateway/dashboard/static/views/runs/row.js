@@ -7,16 +7,26 @@ import { age, duration, moment, shortId } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { address } from "../../lib/router.js";
 
+/** Where a run will stand that has been asked for. @param {number} index */
+export function makeBlank(index) {
+  const line = () => h("span", { role: "cell" }, h("i", { class: "blank-line" }));
+  return h(
+    "div",
+    { class: "run-row blank", role: "row", "aria-rowindex": String(index + 2), "aria-label": t("common.loading") },
+    [line(), line(), line(), line()],
+  );
+}
+
 /**
  * @param {Run} run
- * @param {(run: Run, event: Event) => void} onSelect
+ * @param {(runId: string, event: Event) => void} onSelect
  */
 export function makeRow(run, onSelect) {
   const box = h("input", {
     type: "checkbox",
     tabindex: "-1",
     "aria-label": t("runs.select_one", { id: shortId(run.run_id) }),
-    on: { change: (/** @type {Event} */ event) => onSelect(run, event) },
+    on: { change: (/** @type {Event} */ event) => onSelect(run.run_id, event) },
   });
   return h(
     "div",

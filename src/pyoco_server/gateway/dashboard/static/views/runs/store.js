@@ -1,8 +1,8 @@
-/** The runs that are known: loaded page by page, and kept up to date by what is told of changes. */
+/** The runs that are known: asked for where somebody looks, and kept up to date by what is told of changes. */
 
 import { ask } from "../../lib/api.js";
+import { PAGE, Pages } from "./pages.js";
 
-const PAGE = 200;
 const MOST_PAGES_AT_ONCE = 5;
 /** Snapshots of one moment may arrive in any order; looking back a little misses none. */
 const OVERLAP_SEC = 2;
@@ -19,21 +19,17 @@ export class RunStore {
     this.filter = filter;
     this.signal = signal;
     this.onChange = onChange;
-    /** @type {Run[]} newest first */
-    this.runs = [];
-    /** @type {Map<string, Run>} */
-    this.byId = new Map();
-    /** @type {string | null} */
-    this.cursor = null;
-    this.complete = false;
+    this.pages = new Pages();
     this.loading = false;
+    /** @type {Run[]} what was told while an answer was on its way, which may be older */
+    this.meanwhile = [];
     this.newest = 0;
     this.begun = false;
   }
 
   /** Load the first page, or what changed while nothing was told. */
   async refresh() {
-    if (!this.begun) return this.begin();
+    if (!this.begun) return this.load(/** @type {import("./pages.js").Page} */ (this.pages.list[0]), false);
     let cursor = null;
     for (let page = 0; page < MOST_PAGES_AT_ONCE; page += 1) {
       /** @type {RunPage} */
@@ -46,43 +42,67 @@ export class RunStore {
       cursor = answer.next_cursor;
       if (!cursor) return;
     }
-    await this.begin(); // more changed than is worth following
+    this.doubt(); // more changed than is worth following
   }
 
-  async begin() {
-    const before = this.newest;
-    /** @type {RunPage} */
-    const answer = await this.ask({ updated_after: "0" });
-    this.runs = [];
-    this.byId.clear();
-    this.begun = false;
-    this.newest = before;
-    this.merge(answer.items);
-    this.cursor = answer.next_cursor;
-    this.complete = !this.cursor;
-    this.begun = true;
+  /** Ask for everything anew, as far as it is looked at. */
+  doubt() {
+    this.pages.doubt();
     this.onChange();
   }
 
-  /** Load the next page, unless it is on its way. */
-  async more() {
-    if (this.loading || this.complete || !this.begun) return;
+  /**
+   * How many runs there are by status, among those the other filters let through.
+   * @param {{counts: Record<string, number>, counts_complete: boolean}} tally
+   */
+  count({ counts, counts_complete }) {
+    const all = Object.values(counts).reduce((sum, count) => sum + count, 0);
+    const total = this.filter.status ? (counts[this.filter.status] ?? 0) : all;
+    const before = this.pages.count;
+    this.pages.setTotal(counts_complete ? total : null);
+    if (this.begun && this.pages.count !== before) this.onChange();
+  }
+
+  /**
+   * These rows are looked at: ask for what is missing of them, one page at a time.
+   * @param {number} first
+   * @param {number} last
+   */
+  async show(first, last) {
+    this.pages.tidy(first, last);
+    const wanted = this.begun ? this.pages.missing(first, last) : null;
+    if (wanted) await this.load(wanted.page, wanted.fromEnd);
+  }
+
+  /**
+   * @param {import("./pages.js").Page} page
+   * @param {boolean} fromEnd
+   */
+  async load(page, fromEnd) {
+    if (this.loading) return;
     this.loading = true;
     try {
-      /** @type {RunPage} */
-      const answer = await this.ask({ cursor: this.cursor });
-      for (const run of answer.items) this.put(run);
-      this.cursor = answer.next_cursor;
-      this.complete = !this.cursor;
+      if (fromEnd) {
+        const answer = await this.ask({ order: "oldest" });
+        this.pages.fillEnd(page, answer.reverse());
+      } else {
+        const answer = await this.ask({ order: "newest", cursor: page.from, updated_after: page.from ? null : "0" });
+        for (const run of answer.items) this.newest = Math.max(this.newest, run.updated_at);
+        this.pages.fill(page, answer.items, answer.next_cursor);
+      }
+      this.begun = true;
     } finally {
       this.loading = false;
+      const missed = this.meanwhile;
+      this.meanwhile = [];
+      this.merge(missed);
     }
     this.onChange();
   }
 
   /**
    * @param {Record<string, string | null>} more
-   * @returns {Promise<RunPage>}
+   * @returns {Promise<any>}
    */
   ask(more) {
     const query = new URLSearchParams({ limit: String(PAGE) });
@@ -92,61 +112,12 @@ export class RunStore {
 
   /** @param {Run[]} items */
   merge(items) {
+    if (this.loading) this.meanwhile.push(...items);
     let changed = false;
     for (const run of items) {
       this.newest = Math.max(this.newest, run.updated_at);
-      const known = this.byId.get(run.run_id);
-      if (known && known.version === run.version && known.updated_at === run.updated_at) continue;
-      changed = true;
-      if (this.filter.status && run.status !== this.filter.status) this.remove(run.run_id);
-      else this.put(run);
+      changed = this.pages.take(run, !this.filter.status || run.status === this.filter.status) || changed;
     }
     if (changed) this.onChange();
   }
-
-  /** @param {Run} run */
-  put(run) {
-    const known = this.byId.get(run.run_id);
-    if (known) {
-      if (run.version >= known.version) Object.assign(known, run);
-      return;
-    }
-    const last = this.runs.at(-1);
-    if (!last || comesBefore(last, run)) {
-      if (this.begun && !this.loading && !this.complete) return; // it belongs to a page that is not loaded yet
-      this.runs.push(run);
-    } else {
-      this.runs.splice(this.place(run), 0, run);
-    }
-    this.byId.set(run.run_id, run);
-  }
-
-  /** @param {string} runId */
-  remove(runId) {
-    const known = this.byId.get(runId);
-    if (!known) return;
-    this.byId.delete(runId);
-    const at = this.place(known);
-    if (this.runs[at] === known) this.runs.splice(at, 1);
-    else this.runs = this.runs.filter((run) => run !== known);
-  }
-
-  /** Where a run stands, or would. @param {Run} run */
-  place(run) {
-    let [low, high] = [0, this.runs.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (comesBefore(/** @type {Run} */ (this.runs[middle]), run)) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
-}
-
-/**
- * @param {Run} one
- * @param {Run} other
- */
-function comesBefore(one, other) {
-  return one.submitted_at !== other.submitted_at ? one.submitted_at > other.submitted_at : one.run_id > other.run_id;
 }

@@ -11,7 +11,8 @@ import { address, amend, go, here } from "../../lib/router.js";
 import { VirtualList } from "../../lib/virtual_list.js";
 import { cancelMany } from "./bulk.js";
 import { filters } from "./filters.js";
-import { makeRow, showRun } from "./row.js";
+import { Pages, placeOf } from "./pages.js";
+import { makeBlank, makeRow, showRun } from "./row.js";
 import { RunStore } from "./store.js";
 
 const PATIENCE_MS = 200;
@@ -63,9 +64,10 @@ function begin(root, route, signal) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let typing;
   let active = -1;
-  /** @type {Run[]} */
-  let rows = [];
-  /** @type {string | null} */
+  /** @type {string | null} the active run, if it is known which one stands there */
+  let activeId = null;
+  let rows = new Pages();
+  /** @type {import("./pages.js").Place | null} */
   let anchor = null;
 
   const count = h("span", { class: "muted small", role: "status" });
@@ -119,18 +121,20 @@ function begin(root, route, signal) {
     {
       scroller,
       rowHeight: () => (matchMedia("(max-width: 720px)").matches ? 60 : 34),
-      keyOf: (index) => /** @type {Run} */ (rows[index]).run_id,
+      keyOf: (index) => rows.at(index)?.run_id ?? `~${index}`,
       render: (index, had) => {
-        const run = /** @type {Run} */ (rows[index]);
+        const run = rows.at(index);
+        if (!run) return had ?? makeBlank(index);
         const row = had ?? makeRow(run, select);
+        if (index === active && activeId === null) {
+          activeId = run.run_id;
+          scroller.setAttribute("aria-activedescendant", row.id);
+        }
         showRun(row, run, { selected: selected.has(run.run_id), active: index === active, index, now: nowSeconds() });
         return row;
       },
-      onEnd: () => void store.more().then(null, failed),
-      placeOf: (id) => {
-        const run = store.byId.get(id);
-        return run ? store.place(run) : -1;
-      },
+      onShown: (first, last) => void store.show(first, last).catch(failed),
+      placeOf: (id) => rows.indexOf(id),
     },
     signal,
   );
@@ -154,13 +158,18 @@ function begin(root, route, signal) {
     const refresh = () => void store.refresh().catch(failed);
     void follow(`/runs/~/watch?${asked}`, store.signal, {
       onEvent: (name, data) => {
-        if (data.counts) narrowed.showCounts(data);
+        if (data.counts) {
+          narrowed.showCounts(data);
+          store.count(data);
+        }
         if (name === "ready") refresh();
-        else if (name === "runs") store.merge(data.items);
-        else if (name === "reset")
+        else if (name === "runs") {
+          for (const run of data.items) if (hasEnded(run.status)) selected.delete(run.run_id);
+          store.merge(data.items);
+        } else if (name === "reset")
           anew ??= setTimeout(() => {
             anew = undefined;
-            if (!store.signal.aborted) store.begin().catch(failed);
+            if (!store.signal.aborted) store.doubt();
           }, ANEW_MS);
       },
       onError: refresh, // who may not watch can still look
@@ -168,20 +177,20 @@ function begin(root, route, signal) {
   }
 
   function draw() {
-    if (!store.begun && rows.length) return; // what was there before stays until there is something else
-    const activeId = rows[active]?.run_id;
-    rows = store.runs;
-    if (activeId) active = rows.findIndex((run) => run.run_id === activeId);
-    table.setAttribute("aria-rowcount", String(rows.length + 1));
-    table.hidden = store.begun && !rows.length;
+    if (!store.begun && rows.count) return; // what was there before stays until there is something else
+    if (store.begun) rows = store.pages;
+    const now = activeId === null ? -1 : rows.indexOf(activeId);
+    if (now >= 0) active = now;
+    active = Math.min(active, rows.count - 1);
+    const isExact = rows.complete || rows.total !== null;
+    table.setAttribute("aria-rowcount", isExact ? String(rows.count + 1) : "-1");
+    table.hidden = store.begun && !rows.count;
     say(
       count,
-      store.begun
-        ? t(store.complete ? "runs.count" : "runs.count_more", { n: number(rows.length) })
-        : t("common.loading"),
+      store.begun ? t(isExact ? "runs.count" : "runs.count_more", { n: number(rows.count) }) : t("common.loading"),
     );
-    list.setCount(rows.length);
-    if (!store.begun || rows.length) under.replaceChildren();
+    list.setCount(rows.count);
+    if (!store.begun || rows.count) under.replaceChildren();
     else if (text || key(route).trim()) under.replaceChildren(emptyState(t("runs.none_fit"), t("runs.none_fit_text")));
     else
       under.replaceChildren(
@@ -195,11 +204,11 @@ function begin(root, route, signal) {
   }
 
   function drawSelection() {
-    for (const id of selected) if (hasEnded(store.byId.get(id)?.status ?? "")) selected.delete(id);
+    for (const id of selected) if (hasEnded(rows.byId.get(id)?.status ?? "")) selected.delete(id);
     cancel.hidden = !selected.size;
     say(/** @type {Node} */ (cancel.lastChild), t("bulk.submit", { n: number(selected.size) }));
     all.checked = selected.size > 0;
-    all.indeterminate = selected.size > 0 && selected.size < rows.filter((run) => !hasEnded(run.status)).length;
+    all.indeterminate = selected.size > 0 && selected.size < rows.openRuns().length;
   }
 
   function clear() {
@@ -213,37 +222,31 @@ function begin(root, route, signal) {
   }
 
   /**
-   * @param {Run} run
+   * Select a run, or let go of it; with shift all from the last one to it.
+   * @param {string} runId
    * @param {Event} [event]
    */
-  function select(run, event) {
-    const wanted = !selected.has(run.run_id);
-    const range = event instanceof Event && anchor !== null && shift ? between(anchor, run.run_id) : [run];
+  function select(runId, event) {
+    const run = rows.byId.get(runId);
+    if (!run) return;
+    const wanted = !selected.has(runId);
+    const range = event && anchor && shift ? rows.openRuns(anchor, run) : hasEnded(run.status) ? [] : [runId];
     for (const one of range) {
-      if (wanted && !hasEnded(one.status)) selected.add(one.run_id);
-      else selected.delete(one.run_id);
+      if (wanted) selected.add(one);
+      else selected.delete(one);
     }
-    anchor = run.run_id;
+    anchor = placeOf(run);
     draw();
   }
 
   let shift = false;
   root.addEventListener("click", (event) => (shift = event.shiftKey), { capture: true, signal });
 
-  /**
-   * @param {string} one
-   * @param {string} other
-   */
-  function between(one, other) {
-    const places = [one, other].map((id) => rows.findIndex((run) => run.run_id === id)).sort((a, b) => a - b);
-    return rows.slice(Math.max(0, places[0] ?? 0), (places[1] ?? 0) + 1);
-  }
-
   function selectAll() {
-    const open = rows.filter((run) => !hasEnded(run.status));
+    const open = rows.openRuns();
     const wanted = selected.size < open.length;
     selected.clear();
-    if (wanted) for (const run of open) selected.add(run.run_id);
+    if (wanted) for (const id of open) selected.add(id);
     draw();
   }
 
@@ -266,18 +269,17 @@ function begin(root, route, signal) {
       k: -1,
       PageDown: page,
       PageUp: -page,
-      Home: -rows.length,
-      End: rows.length,
+      Home: -rows.count,
+      End: rows.count,
     };
     const step = steps[event.key];
-    const run = rows[active];
+    const run = rows.at(active);
     if (step !== undefined) {
-      active = Math.max(0, Math.min(rows.length - 1, active + step));
+      active = Math.max(0, Math.min(rows.count - 1, active + step));
+      activeId = null;
       list.scrollTo(active);
-      const id = rows[active]?.run_id;
-      if (id) scroller.setAttribute("aria-activedescendant", `run-${id}`);
     } else if (event.key === "Enter" && run) go(address("runs", run.run_id));
-    else if ((event.key === " " || event.key === "x") && run) select(run);
+    else if ((event.key === " " || event.key === "x") && run) select(run.run_id);
     else if (event.key === "Escape") clear();
     else return;
     event.preventDefault();

@@ -4,13 +4,17 @@ import { button, emptyState, errorPanel, facts, jsonBlock, tagChip } from "../..
 import { badge } from "../../components/status.js";
 import { toast } from "../../components/toast.js";
 import { ask, isAbort } from "../../lib/api.js";
-import { h } from "../../lib/dom.js";
+import { h, refill } from "../../lib/dom.js";
 import { age, clock, moment, nowSeconds, shortId } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { poll } from "../../lib/polling.js";
 import { address, amend } from "../../lib/router.js";
 
 const LOOK_MS = 2_000;
+/** Who was lost so lately is shown among those that are there: something happened to it. */
+const LOST_LATELY_SEC = 3_600;
+/** @type {Record<WorkerState, number>} */
+const ORDER = { RUNNING: 0, IDLE: 0, DISCONNECTED: 1, STOPPED_GRACEFUL: 2 };
 
 /**
  * @param {HTMLElement} root
@@ -47,11 +51,11 @@ export function mount(root, route, signal) {
   async function read() {
     try {
       /** @type {Worker[]} */
-      const workers = await ask(`/workers?scope=${all ? "all" : "active"}&include_hidden=${hidden}&limit=500`, {
-        signal,
-      });
-      room.replaceChildren(
-        ...(workers.length
+      const found = await ask(`/workers?scope=all&include_hidden=${hidden}&limit=500`, { signal });
+      const workers = found.filter((worker) => all || isThere(worker)).sort(inOrder);
+      refill(
+        room,
+        workers.length
           ? workers.map(card)
           : [
               emptyState(
@@ -59,7 +63,7 @@ export function mount(root, route, signal) {
                 t("workers.none_text"),
                 h("pre", { class: "mono hint" }, "pyoco-worker --flows flows.py"),
               ),
-            ]),
+            ],
       );
     } catch (error) {
       if (!isAbort(error)) room.replaceChildren(errorPanel(error));
@@ -97,7 +101,7 @@ export function mount(root, route, signal) {
           h("time", { title: moment(worker.last_heartbeat_at) }, age(worker.last_heartbeat_at, now)),
         ],
         [
-          t("workers.current"),
+          worker.state === "DISCONNECTED" ? t("workers.had") : t("workers.current"),
           running.length
             ? h(
                 "span",
@@ -156,6 +160,20 @@ export function mount(root, route, signal) {
   }
 
   return {};
+}
+
+/** Is it at work, or missed since lately? @param {Worker} worker */
+function isThere({ state, last_seen_at }) {
+  return ORDER[state] === 0 || (state === "DISCONNECTED" && nowSeconds() - last_seen_at < LOST_LATELY_SEC);
+}
+
+/**
+ * Always in the same place, whoever was heard of last.
+ * @param {Worker} one
+ * @param {Worker} other
+ */
+function inOrder(one, other) {
+  return ORDER[one.state] - ORDER[other.state] || (one.worker_id < other.worker_id ? -1 : 1);
 }
 
 /** @param {string} id */

@@ -1,0 +1,90 @@
+"""Waiting for a run's end within one request."""
+
+import threading
+import time
+
+import httpx
+import pytest
+
+from pyoco_server.gateway.errors import TooManyError
+from pyoco_server.gateway.run_ends import RunEnds
+from tests.gateway.stand import check_error, submit, unique, waiting
+
+UNKNOWN = "00000000-0000-0000-0000-000000000000"
+
+
+def test_a_submission_that_waits_is_answered_with_how_the_run_ended(client: httpx.Client) -> None:
+    answer = client.post("/runs?wait_sec=20", json={"flow_name": "hello", "params": {"name": "Ada"}})
+    assert answer.status_code == 200
+    said = answer.json()
+    assert said["status"] == said["snapshot"]["status"] == "COMPLETED"
+    assert said["snapshot"]["run_id"] == said["run_id"]
+    outputs = [record["output"] for record in said["snapshot"]["task_records"].values()]
+    assert outputs == ["hello Ada", 9]
+    assert client.get(f"/runs/{said['run_id']}").json()["status"] == "COMPLETED"
+
+
+def test_a_submission_that_does_not_wait_says_no_more_than_before(client: httpx.Client) -> None:
+    said = client.post("/runs", json={"flow_name": "hello"}).json()
+    assert set(said) == {"run_id", "status"}
+    assert said["status"] == "PENDING"
+
+
+def test_who_waits_longer_than_they_wanted_is_told_how_the_run_stands(client: httpx.Client) -> None:
+    began = time.monotonic()
+    said = client.post("/runs?wait_sec=0.3", json={"flow_name": "hello", "tag": unique("nobody")}).json()
+    assert time.monotonic() - began >= 0.3
+    assert said["status"] == said["snapshot"]["status"] == "PENDING"
+
+
+def test_looking_can_wait_for_the_end_too(client: httpx.Client) -> None:
+    run_id = submit(client, "ask")
+    [wait] = waiting(client, run_id)["waiting"]
+
+    def resume() -> None:
+        time.sleep(0.2)
+        client.post(f"/runs/{run_id}/nodes/{wait['node_id']}/resume", json={"input": {"yes": True}})
+
+    somebody = threading.Thread(target=resume)
+    somebody.start()
+    try:
+        snapshot = client.get(f"/runs/{run_id}", params={"wait_sec": 20}, timeout=30).json()
+    finally:
+        somebody.join()
+    assert snapshot["status"] == "COMPLETED"
+
+
+def test_a_run_that_has_ended_is_not_waited_for(client: httpx.Client) -> None:
+    run_id = client.post("/runs?wait_sec=20", json={"flow_name": "hello"}).json()["run_id"]
+    began = time.monotonic()
+    assert client.get(f"/runs/{run_id}", params={"wait_sec": 30}).json()["status"] == "COMPLETED"
+    assert time.monotonic() - began < 15
+
+
+def test_a_run_there_is_not_is_not_waited_for(client: httpx.Client) -> None:
+    check_error(client.get(f"/runs/{UNKNOWN}", params={"wait_sec": 30}), 404, "ERR-PYOCO-0005")
+
+
+@pytest.mark.parametrize("wait_sec", ["-1", "31", "nan", "inf", "soon"])
+def test_how_long_one_may_wait(client: httpx.Client, wait_sec: str) -> None:
+    run_id = submit(client)
+    for answer in (
+        client.get(f"/runs/{run_id}", params={"wait_sec": wait_sec}),
+        client.post("/runs", params={"wait_sec": wait_sec}, json={"flow_name": "hello"}),
+    ):
+        check_error(answer, 422, "ERR-PYOCO-0002")
+        assert "wait_sec" in answer.text
+
+
+def test_no_more_wait_than_may() -> None:
+    ends = RunEnds(most=2)
+    with ends.watched("a") as first, ends.watched("a") as second:
+        with pytest.raises(TooManyError, match="2 requests wait already"), ends.watched("b"):
+            pass
+        ends.tell("a")
+        ends.tell("nobody waits for this one")
+        assert first.is_set()
+        assert second.is_set()
+    with ends.watched("b") as third:
+        ends.tell("a")
+        assert not third.is_set()
