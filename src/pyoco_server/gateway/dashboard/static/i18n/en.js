@@ -241,7 +241,7 @@ export const en = {
   "worker.idle": "Idle",
   "worker.running": "Running",
   "worker.stopped": "Stopped",
-  "workers.all": "Also those long gone",
+  "workers.all": "Also those that are gone",
   "workers.current": "Current run",
   "workers.had": "Had in hand",
   "workers.heartbeat": "Heartbeat",

@@ -30,7 +30,7 @@ const LONGEST = 5 * PAGE;
  * }} Page
  * It has the runs behind `after` up to the `after` of the next; `from` is the cursor to ask for it, unless it is asked
  * for from the end of the list. `open` are those that had not ended when it last held its runs. One that was never
- * visited is the gap: all runs nobody has asked for yet.
+ * visited is a gap: runs nobody has asked for yet, and `count` is how many there must be.
  */
 
 export class Pages {
@@ -44,6 +44,8 @@ export class Pages {
     /** @type {Place | null} the newest of all */
     this.top = null;
     this.count = 0;
+    /** Is all known that came in above? If not, nobody can say where those belong that are more than there were. */
+    this.settled = true;
   }
 
   /** Has every page been visited? */
@@ -77,11 +79,11 @@ export class Pages {
     this.measure();
   }
 
-  /** Where pages begin. The gap has what the others have not. */
+  /** Where pages begin. The first gap has what the others have not. */
   measure() {
     const gap = this.list.find((one) => !one.visited);
-    const others = this.list.reduce((sum, one) => sum + (one.visited ? one.count : 0), 0);
-    if (gap) gap.count = Math.max(1, (this.total ?? 0) - others);
+    const others = this.list.reduce((sum, one) => sum + (one === gap ? 0 : one.count), 0);
+    if (gap && this.settled && this.total !== null) gap.count = Math.max(1, this.total - others);
     this.count = 0;
     for (const one of this.list) {
       one.begin = this.count;
@@ -141,10 +143,10 @@ export class Pages {
     const runs = bound ? answer.filter((run) => !comesBefore(bound, run)) : answer;
     const last = runs.at(-1);
     if (last && next && runs.length === answer.length && (!bound || comesBefore(last, bound))) {
-      const visited = this.list.some((one) => one !== asked && !one.visited); // there is one gap at most
       const count = Math.max(1, asked.count - runs.length);
-      this.list.splice(at + 1, 0, { ...page(placeOf(last), next), visited, count });
+      this.list.splice(at + 1, 0, { ...page(placeOf(last), next), count });
     }
+    if (!asked.after) this.settled = true;
     this.hold(asked, runs);
   }
 
@@ -164,7 +166,10 @@ export class Pages {
       if (before) before.doubted = true;
     }
     const end = asked.visited ? asked : { ...page(placeOf(first), null), atEnd: true };
-    if (end !== asked) this.list.push(end);
+    if (end !== asked) {
+      asked.count = Math.max(1, asked.count - runs.length + 1);
+      this.list.push(end);
+    }
     this.hold(end, runs.slice(1));
   }
 
@@ -188,6 +193,7 @@ export class Pages {
 
   /** So much changed that nothing held is to be trusted; it stays until it is asked for anew. */
   doubt() {
+    this.settled = false;
     for (const one of this.list) one.doubted = one === this.list[0] || one.runs !== null;
   }
 

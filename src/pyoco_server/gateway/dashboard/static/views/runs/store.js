@@ -30,6 +30,7 @@ export class RunStore {
   /** Load the first page, or what changed while nothing was told. */
   async refresh() {
     if (!this.begun) return this.load(/** @type {import("./pages.js").Page} */ (this.pages.list[0]), false);
+    this.pages.settled = false;
     let cursor = null;
     for (let page = 0; page < MOST_PAGES_AT_ONCE; page += 1) {
       /** @type {RunPage} */
@@ -40,9 +41,16 @@ export class RunStore {
       });
       this.merge(answer.items);
       cursor = answer.next_cursor;
-      if (!cursor) return;
+      if (!cursor) return this.settle();
     }
     this.doubt(); // more changed than is worth following
+  }
+
+  /** All is known again. */
+  settle() {
+    this.pages.settled = true;
+    this.pages.measure();
+    this.onChange();
   }
 
   /** Ask for everything anew, as far as it is looked at. */

@@ -158,19 +158,22 @@ function begin(root, route, signal) {
     const refresh = () => void store.refresh().catch(failed);
     void follow(`/runs/~/watch?${asked}`, store.signal, {
       onEvent: (name, data) => {
-        if (data.counts) {
-          narrowed.showCounts(data);
-          store.count(data);
-        }
         if (name === "ready") refresh();
-        else if (name === "runs") {
+        if (name === "runs") {
           for (const run of data.items) if (hasEnded(run.status)) selected.delete(run.run_id);
           store.merge(data.items);
-        } else if (name === "reset")
+        }
+        if (name === "reset") {
+          store.pages.settled = false;
           anew ??= setTimeout(() => {
             anew = undefined;
             if (!store.signal.aborted) store.doubt();
           }, ANEW_MS);
+        }
+        if (data.counts) {
+          narrowed.showCounts(data);
+          store.count(data);
+        }
       },
       onError: refresh, // who may not watch can still look
     });

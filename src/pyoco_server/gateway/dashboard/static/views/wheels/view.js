@@ -4,7 +4,7 @@ import { button, emptyState, errorPanel, tagChip } from "../../components/contro
 import { openDialog } from "../../components/dialog.js";
 import { toast } from "../../components/toast.js";
 import { ask, isAbort, send } from "../../lib/api.js";
-import { h } from "../../lib/dom.js";
+import { h, refill } from "../../lib/dom.js";
 import { bytes, clock, moment } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { poll } from "../../lib/polling.js";
@@ -34,10 +34,11 @@ export function mount(root, _route, signal) {
         ask("/wheels", { signal }),
         ask("/wheels/history?limit=100", { signal }),
       ]);
-      wheels.replaceChildren(
+      refill(
+        wheels,
         list.length ? wheelTable(list, () => void look()) : emptyState(t("wheels.none"), t("wheels.none_text")),
       );
-      past.replaceChildren(events.length ? historyTable(events) : h("p", { class: "muted" }, t("wheels.no_history")));
+      refill(past, events.length ? historyTable(events) : h("p", { class: "muted" }, t("wheels.no_history")));
     } catch (error) {
       if (!isAbort(error)) wheels.replaceChildren(errorPanel(error));
       throw error;
