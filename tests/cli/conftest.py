@@ -1,12 +1,12 @@
 import pytest
 
-from tests.client.conftest import gateway, started_gateway
+from tests.client.conftest import gateway, plain_environment, started_gateway
 
-__all__ = ["gateway", "started_gateway"]
+__all__ = ["gateway", "plain_environment", "started_gateway"]
 
 
 @pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plain_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the developer's shell says must not decide a test."""
-    for name in ("PYOCO_SERVER_URL", "PYOCO_API_KEY", "LC_ALL", "LC_MESSAGES", "LANG"):
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)

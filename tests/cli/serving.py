@@ -45,6 +45,18 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**kept, "PYOCO_DURABILITY": "fast", **more}
 
 
+def run_to_its_end(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 our own command
+        command(*arguments),
+        cwd=directory,
+        env=clean_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 @contextlib.contextmanager
 def serving(directory: Path, *arguments: str, port: int, **variables: str) -> Iterator[Served]:
     """Run a command until its gateway answers; it is gone afterwards."""

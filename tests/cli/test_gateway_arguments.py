@@ -16,23 +16,23 @@ def call(gateway: ScriptedGateway, capsys: pytest.CaptureFixture[str]) -> Caller
 MISSING = [
     ([], "the following arguments are required: COMMAND"),
     (["frobnicate"], "invalid choice: 'frobnicate'"),
-    (["submit"], "the following arguments are required: --flow-name"),
-    (["submit-yaml"], "the following arguments are required: --workflow-file, --flow-name"),
-    (["submit-yaml", "--flow-name", "f"], "the following arguments are required: --workflow-file"),
+    (["submit"], "one of the arguments FLOW --flow-name is required"),
+    (["submit-yaml"], "one of the arguments FILE --workflow-file is required"),
+    (["submit-yaml", "--flow-name", "f"], "one of the arguments FILE --workflow-file is required"),
     (["get"], "one of the arguments RUN_ID --run-id is required"),
     (["tasks"], "one of the arguments RUN_ID --run-id is required"),
     (["watch"], "one of the arguments RUN_ID --run-id is required"),
     (["events"], "one of the arguments RUN_ID --run-id is required"),
     (["replay"], "one of the arguments RUN_ID --run-id is required"),
-    (["cancel"], "the following arguments are required: --run-id"),
+    (["cancel"], "one of the arguments RUN_ID --run-id is required"),
     (["resume"], "the following arguments are required: RUN_ID, NODE"),
     (["resume", "r1"], "the following arguments are required: NODE"),
     (["worker-hide"], "one of the arguments WORKER_ID --worker-id is required"),
     (["worker-show"], "one of the arguments WORKER_ID --worker-id is required"),
     (["dlq", "show"], "the following arguments are required: SEQUENCE"),
     (["dlq", "drop"], "invalid choice: 'drop'"),
-    (["wheel-upload"], "the following arguments are required: --wheel-file"),
-    (["wheel-delete"], "the following arguments are required: --name"),
+    (["wheel-upload"], "one of the arguments FILE --wheel-file is required"),
+    (["wheel-delete"], "one of the arguments NAME --name is required"),
 ]
 WRONG = [
     (["submit", "--flow-name", " "], "--flow-name: is empty"),
@@ -45,7 +45,7 @@ WRONG = [
     (["submit", "--flow-name", "f", "--tag", ""], "--tag: is empty"),
     (["submit", "--flow-name", "f", "--idempotency-key", "é"], "idempotency_key: 'é' must be printable ASCII"),
     (["submit", "--flow-name", "f", "--unknown"], "unrecognized arguments: --unknown"),
-    (["submit", "--flow", "f"], "the following arguments are required: --flow-name"),  # nothing is abbreviated
+    (["submit", "--flow", "f"], "unrecognized arguments: --flow; did you mean '--flow-name'?"),
     (["submit-yaml", "--workflow-file", "no.yaml", "--flow-name", "f"], "--workflow-file no.yaml: No such file"),
     (["submit-yaml", "--workflow-file", ".", "--flow-name", "f"], "--workflow-file .: Is a directory"),
     (["submit-yaml", "--workflow-file", "a\0b", "--flow-name", "f"], "embedded null byte"),
@@ -70,7 +70,23 @@ WRONG = [
     (["watch", "r1", "--timeout-sec", "inf"], "'inf' is not a number of seconds"),
     (["watch", "r1", "--max-events", "0"], "'0' is not a whole number, 1 or more"),
     (["watch", "r1", "--since", "x"], "'x' is not a time in Unix seconds"),
-    (["cancel", "r1"], "the following arguments are required: --run-id"),
+    (["submit", "f", "--flow-name", "g"], "argument --flow-name: not allowed with argument FLOW"),
+    (["submit", "f", "--timeout-sec", "5"], "--timeout-sec says how long to --wait"),
+    (["submit", "f", "--output", "xml"], "invalid choice: 'xml'"),
+    (["submit", "f", "name=Ada"], "unrecognized arguments: name=Ada"),
+    (
+        ["submit-yaml", "a.yaml", "--workflow-file", "b.yaml"],
+        "argument --workflow-file: not allowed with argument FILE",
+    ),
+    (["cancel", "r1", "--run-id", "r2"], "argument --run-id: not allowed with argument RUN_ID"),
+    (["cancel", "--runid=r1"], "RUN_ID --run-id is required; did you mean '--run-id'?"),
+    (["wheel-upload", "a.whl", "--wheel-file", "b.whl"], "argument --wheel-file: not allowed with argument FILE"),
+    (["wheel-delete", "a.whl", "--name", "b.whl"], "argument --name: not allowed with argument NAME"),
+    (["wheel-delete", "a.zip"], "--name: 'a.zip' is not the name of a wheel"),
+    (["sumbit", "f"], "did you mean 'submit'?"),
+    (["dev", "flows.py"], "invalid choice: 'dev'"),
+    (["dev", "flows.py"], "; it is pyoco-server dev"),
+    (["list", "--status", "failed"], "did you mean 'FAILED'?"),
     (["cancel", "--run-id", "r1", "--timeout-sec", "5"], "--timeout-sec says how long to --wait"),
     (["cancel", "--run-id", "r1", "--wait", "--timeout-sec", "-1"], "'-1' is not a number of seconds above 0"),
     (["resume", "r1", "ask", "--input", "{"], "--input is not JSON"),
@@ -95,8 +111,8 @@ WRONG = [
     (["wheel-delete", "--name", "../a.whl"], "is not the name of a wheel"),
     (["list", "--server", "nowhere"], "--server: 'nowhere' is not a URL such as http://127.0.0.1:8000"),
     (["--server", "http://x?y=1", "list"], "has a query or a fragment"),
-    (["list", "--api-key", "a\nb"], "--api_key: must be printable ASCII"),
-    (["list", "--api-key", "k", "--api-key-header", "a b"], "--api_key_header: must be printable ASCII"),
+    (["list", "--api-key", "a\nb"], "--api-key: must be printable ASCII"),
+    (["list", "--api-key", "k", "--api-key-header", "a b"], "--api-key-header: must be printable ASCII"),
     (["list", "--lang", "fr"], "invalid choice: 'fr'"),
     (["--lang", "fr", "list"], "invalid choice: 'fr'"),
 ]
@@ -121,5 +137,5 @@ def test_a_mistake_is_told_with_its_cause_and_an_example(
 def test_the_example_is_one_of_the_command_that_was_typed(call: Caller) -> None:
     done = call("submit", "--flow-name", "hello", "--params", "{")
     assert done.err.splitlines()[-1] == (
-        """example: pyoco-client submit --flow-name hello --params '{"name": "Ada", "count": 3}'"""
+        """example: pyoco-client submit hello --params '{"name": "Ada", "count": 3}'"""
     )

@@ -45,14 +45,20 @@ def test_it_asks_for_what_it_was_told_and_prints_the_answer_as_json(call: Caller
 
 @EVERY
 @pytest.mark.parametrize(
-    ("err_id", "status", "message", "action"),
+    ("err_id", "status", "message", "action", "hints"),
     [
-        ("ERR-PYOCO-0014", 401, "an API key is required", "send an API key"),
-        ("ERR-PYOCO-0103", 409, "the command was refused", "look at the state as it is now"),
+        (
+            "ERR-PYOCO-0014",
+            401,
+            "an API key is required",
+            "send an API key",
+            ["hint: give it with --api-key or PYOCO_API_KEY; 'pyoco-server keys create' makes one"],
+        ),
+        ("ERR-PYOCO-0103", 409, "the command was refused", "look at the state as it is now", []),
     ],
 )
 def test_what_the_gateway_refuses_is_told_whole(
-    call: Caller, name: str, err_id: str, status: int, message: str, action: str
+    call: Caller, name: str, err_id: str, status: int, message: str, action: str, hints: list[str]
 ) -> None:
     command = COMMANDS[name]
     call.gateway.on(command.method, command.path, refuses(err_id, detail="this very case", reason="NODE_NOT_WAITING"))
@@ -64,6 +70,7 @@ def test_what_the_gateway_refuses_is_told_whole(
         f"error: HTTP {status}: {message}: this very case [{err_id.replace('ERR', 'MSG')}/{err_id}]",
         'details: {"reason": "NODE_NOT_WAITING"}',
         f"action: {action}",
+        *hints,
     ]
 
 
@@ -81,10 +88,13 @@ def test_nobody_is_there(call: Caller, name: str) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     done = call.without_server("--server", url, *COMMANDS[name].args)
     assert done.code == 1
-    first, second = done.err.splitlines()
+    first, second, third = done.err.splitlines()
     assert first.startswith(f"error: {url}: ")
     assert first.endswith("[MSG-PYOCO-0001/ERR-PYOCO-0001]")
     assert second == "action: check that the gateway is running and can be reached"
+    assert third.startswith(
+        "hint: 'pyoco-server dev flows.py' starts one on this machine; --server or PYOCO_SERVER_URL"
+    )
 
 
 @EVERY
@@ -145,21 +155,25 @@ def test_the_environment_says_where_and_who(call: Caller, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("given", "locale", "message", "action"),
+    ("given", "locale", "language"),
     [
-        (["--lang", "ja"], "en_US.UTF-8", "runが見つかりません", "run_id確認"),
-        (["--lang=en"], "ja_JP.UTF-8", "there is no such run", "check the run_id"),
-        ([], "ja_JP.UTF-8", "runが見つかりません", "run_id確認"),
-        ([], "de_DE.UTF-8", "there is no such run", "check the run_id"),
+        (["--lang", "ja"], "en_US.UTF-8", "ja"),
+        (["--lang=en"], "ja_JP.UTF-8", "en"),
+        ([], "ja_JP.UTF-8", "ja"),
+        ([], "de_DE.UTF-8", "en"),
     ],
 )
 def test_errors_are_told_in_the_readers_language(
-    call: Caller, monkeypatch: pytest.MonkeyPatch, given: list[str], locale: str, message: str, action: str
+    call: Caller, monkeypatch: pytest.MonkeyPatch, given: list[str], locale: str, language: str
 ) -> None:
+    message, action, hint = {
+        "ja": ("runが見つかりません", "run_id確認", "'pyoco-client list' で一覧を表示"),
+        "en": ("there is no such run", "check the run_id", "'pyoco-client list' shows the runs there are"),
+    }[language]
     monkeypatch.setenv("LANG", locale)
     call.gateway.on("GET", "/runs/r1", refuses("ERR-PYOCO-0005"))
     done = call("get", "r1", *given)
-    assert done.err == f"error: HTTP 404: {message} [MSG-PYOCO-0005/ERR-PYOCO-0005]\naction: {action}\n"
+    assert done.err == f"error: HTTP 404: {message} [MSG-PYOCO-0005/ERR-PYOCO-0005]\naction: {action}\nhint: {hint}\n"
 
 
 def test_our_own_errors_have_the_catalogues_words_too(call: Caller) -> None:

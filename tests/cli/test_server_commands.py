@@ -3,14 +3,13 @@
 import os
 import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.cli.serving import clean_environment, command, free_port, run_status, serving
+from tests.cli.serving import free_port, run_status, run_to_its_end, serving
 
 FLOW = """
 from pyoco import Flow, task
@@ -21,18 +20,6 @@ def greet(name="you"):
 
 flow = Flow("greeting") >> greet
 """
-
-
-def _run(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 our own command
-        command(*arguments),
-        cwd=directory,
-        env=clean_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_up_starts_a_nats_of_its_own_and_stops_on_sigterm(tmp_path: Path) -> None:
@@ -75,7 +62,7 @@ def test_up_on_a_port_that_is_taken_says_so(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ended = _run(tmp_path, "up", "--port", str(port), "--nats-client-port", str(free_port()))
+        ended = run_to_its_end(tmp_path, "up", "--port", str(port), "--nats-client-port", str(free_port()))
     assert ended.returncode == 1
     assert f"127.0.0.1:{port}" in ended.stderr
     assert "ERR-PYOCO-0018" in ended.stderr
@@ -87,7 +74,7 @@ def test_up_on_a_nats_port_that_is_taken_says_so(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ended = _run(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(port))
+        ended = run_to_its_end(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(port))
     assert ended.returncode == 1
     assert str(port) in ended.stderr
     assert "ERR-PYOCO-0003" in ended.stderr
@@ -96,7 +83,7 @@ def test_up_on_a_nats_port_that_is_taken_says_so(tmp_path: Path) -> None:
 def test_a_second_one_on_the_same_data_says_so(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path, "up", "--port", str(port), "--nats-client-port", str(free_port()), port=port) as served:
-        ended = _run(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(free_port()))
+        ended = run_to_its_end(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(free_port()))
         assert ended.returncode == 1
         assert "in use" in ended.stderr
         assert served.stop()[0] == 0
@@ -120,7 +107,7 @@ def test_a_second_one_on_the_same_data_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_typed_wrong_is_told_with_an_example(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
-    ended = _run(tmp_path, *arguments)
+    ended = run_to_its_end(tmp_path, *arguments)
     assert ended.returncode == 1
     assert told in ended.stderr
     assert "ERR-PYOCO-0018" in ended.stderr
@@ -138,7 +125,7 @@ def test_a_wrong_level_in_the_environment_keeps_nobody_from_starting(tmp_path: P
 
 
 def test_help_names_every_option(tmp_path: Path) -> None:
-    told = _run(tmp_path, "up", "--help").stdout
+    told = run_to_its_end(tmp_path, "up", "--help").stdout
     for option in (
         "--host",
         "--port",
@@ -180,9 +167,9 @@ def _greeting(url: str) -> str:
 
 def test_dev_submits_a_run_and_leaves_with_its_outcome(tmp_path: Path) -> None:
     (tmp_path / "flows.py").write_text(FLOW.replace("{word}", "hello"), encoding="utf-8")
-    good = _run(tmp_path, "dev", "flows.py", "--port", str(free_port()), "--submit", "greeting", "--once")
+    good = run_to_its_end(tmp_path, "dev", "flows.py", "--port", str(free_port()), "--submit", "greeting", "--once")
     assert good.returncode == 0, good.stdout + good.stderr
     assert "COMPLETED" in good.stdout
-    bad = _run(tmp_path, "dev", "flows.py", "--port", str(free_port()), "--submit", "missing", "--once")
+    bad = run_to_its_end(tmp_path, "dev", "flows.py", "--port", str(free_port()), "--submit", "missing", "--once")
     assert bad.returncode == 1
     assert "FAILED" in bad.stdout

@@ -2,17 +2,16 @@
 
 import json
 import os
-import pty
 import re
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import command, going
+from tests.cli.commands import going
 from tests.cli.gateway_commands import Caller
+from tests.cli.screen import Screen
 from tests.client.scripted_gateway import ScriptedGateway, event, refuses, says, silence, snapshot, streams
 
 WATCH = "/runs/r1/watch"
@@ -91,35 +90,6 @@ def test_a_broken_stream_and_a_gateway_that_restarts(gateway: ScriptedGateway, t
         code, rest = process.rest()
     assert code == 0
     assert "COMPLETED greet=SUCCEEDED" in rest
-
-
-class Screen:
-    """What a command draws on a real terminal."""
-
-    def __init__(self, folder: Path, *args: str) -> None:
-        self._ours, theirs = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
-        self.process = subprocess.Popen(  # noqa: S603 our own command
-            command(*args), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
-        self.drawn = b""
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def _read(self) -> None:
-        try:
-            while piece := os.read(self._ours, 65_536):
-                self.drawn += piece
-        except OSError:  # the other end is closed
-            pass
-
-    def end(self) -> tuple[int, str]:
-        """The exit code, and all that was drawn, without colours and movements."""
-        code = self.process.wait(30)
-        self._reading.join(30)
-        os.close(self._ours)
-        return code, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.drawn.decode())
 
 
 def test_a_live_view_on_a_terminal(gateway: ScriptedGateway, tmp_path: Path) -> None:

@@ -6,6 +6,13 @@ from pyoco_server.client import Client
 from tests.client.scripted_gateway import ScriptedGateway, scripted_gateway
 
 
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the developer's shell says must not decide a test."""
+    for name in ("PYOCO_SERVER_URL", "PYOCO_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(scope="session")
 def started_gateway() -> Iterator[ScriptedGateway]:
     with scripted_gateway() as running:

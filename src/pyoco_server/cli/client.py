@@ -40,10 +40,20 @@ Exit codes: 0 done, 1 not understood or refused (stderr says why), 130 stopped b
 _EPILOG = """\
 examples:
   pyoco-client run flow.py --param name=Ada
-  pyoco-client --server http://127.0.0.1:8000 submit --flow-name hello --param name=Ada
+  pyoco-client submit hello --param name=Ada --wait
+  pyoco-client --server http://10.0.0.5:8000 list --status FAILED
   pyoco-client watch RUN_ID --until-terminal
-  pyoco-client cancel --run-id RUN_ID --wait --timeout-sec 30"""
+  pyoco-client cancel RUN_ID --wait --timeout-sec 30"""
 _EXAMPLE = "pyoco-client run flow.py --param name=Ada"
+_ELSEWHERE = {
+    **{name: f"pyoco-server {name}" for name in ("dev", "up", "keys")},
+    "worker": "pyoco-worker",
+    **dict.fromkeys(("show", "status"), "pyoco-client get"),
+    **dict.fromkeys(("ls", "runs"), "pyoco-client list"),
+    **dict.fromkeys(("stop", "kill"), "pyoco-client cancel"),
+    "logs": "pyoco-client events",
+}
+"""What a command may be called by somebody who comes from elsewhere."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.elsewhere = _ELSEWHERE
     add_connection_options(parser)
     add_version(parser)
     parser.set_defaults(example=_EXAMPLE)

@@ -8,12 +8,10 @@ from typing import Final
 
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.client import Client
-from pyoco_server.client.setup import DEFAULT_API_KEY_HEADER, DEFAULT_SERVER
+from pyoco_server.client.setup import API_KEY_VARIABLE, DEFAULT_API_KEY_HEADER, DEFAULT_SERVER, SERVER_VARIABLE
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.messages import Language
 
-SERVER_VARIABLE: Final = "PYOCO_SERVER_URL"
-API_KEY_VARIABLE: Final = "PYOCO_API_KEY"
 _EXAMPLE: Final = f"pyoco-client --server {DEFAULT_SERVER} list"
 _LOCALE_VARIABLES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 
@@ -67,13 +65,19 @@ def connected(arguments: argparse.Namespace) -> Iterator[Client]:
 def _client(arguments: argparse.Namespace) -> Client:
     try:
         return Client(
-            getattr(arguments, "server", None) or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER,
-            api_key=getattr(arguments, "api_key", None) or os.environ.get(API_KEY_VARIABLE) or None,
+            getattr(arguments, "server", None) or None,
+            api_key=getattr(arguments, "api_key", None) or None,
             api_key_header=getattr(arguments, "api_key_header", None) or DEFAULT_API_KEY_HEADER,
             lang=getattr(arguments, "lang", None) or _language_of_locale(),
         )
     except InvalidInputError as error:
-        raise UsageError(f"--{error}", example=_EXAMPLE) from error
+        raise UsageError(by_option(error), example=_EXAMPLE) from error
+
+
+def by_option(error: InvalidInputError) -> str:
+    """What is wrong with an argument of the client, by the option it was given with, or the variable."""
+    name, colon, problem = str(error).partition(":")
+    return f"--{name.replace('_', '-')}{colon}{problem}" if name.islower() else str(error)
 
 
 def _language_of_locale() -> Language:

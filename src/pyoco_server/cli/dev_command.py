@@ -3,9 +3,7 @@
 import argparse
 import asyncio
 import os
-import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,28 +11,31 @@ from rich.console import Console
 
 from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.bootstrap.gateway import open_gateway
-from pyoco_server.cli.connection import API_KEY_VARIABLE, SERVER_VARIABLE
+from pyoco_server.cli.connection import by_option
 from pyoco_server.cli.dev_submit import submit_and_watch
+from pyoco_server.cli.dev_voice import DevVoice
+from pyoco_server.cli.dev_worker import DevWorker
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.log_setup import begin_logging
+from pyoco_server.cli.near import meant_file
 from pyoco_server.cli.parsing import INTERRUPTED
 from pyoco_server.cli.service import GatewayServer, gateway_url
 from pyoco_server.cli.stopping import StopRequests, first_of, running
 from pyoco_server.cli.up_command import with_nats
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.client import AsyncClient
+from pyoco_server.client.setup import API_KEY_VARIABLE, SERVER_VARIABLE
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.logs import HTTP_SERVICE
 from pyoco_server.settings import Settings
 
 _DESCRIPTION = """\
-Start everything on this machine: NATS, the gateway, and a worker with the flows of the given files. The worker starts
-anew when one of the files beside them changes. Runs and their logs are kept in PYOCO_DATA_DIR (.pyoco).
+Start everything on this machine: NATS, the gateway, and a worker with the flows of the given files. When one of them
+or a Python file beside them changes, a new worker takes over; if it cannot import them the old one stays, and you are
+told why. Runs and their logs are kept in PYOCO_DATA_DIR (.pyoco).
 
 Ctrl-C stops it all; the exit code is 130 then."""
 _EXAMPLE: Final = "pyoco-server dev flows.py"
-_LOOK_SEC: Final = 0.5
-_STOP_SEC: Final = 10.0
 
 
 def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Run everything until told to stop."""
     for name in arguments.files:
         if not Path(name).is_file():
-            raise UsageError(f"there is no file '{name}'", example=_EXAMPLE)
+            raise UsageError(f"there is no file '{name}'{meant_file(name)}", example=_EXAMPLE)
+        if Path(name).suffix not in {".py", ".yaml", ".yml"}:
+            raise UsageError(f"'{name}' is neither Python (.py) nor a flow.yaml (.yaml, .yml)", example=_EXAMPLE)
     given = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **_without(API_KEY_VARIABLE, SERVER_VARIABLE)}
     loaded = load_with_flags(given, arguments, {"port": "PYOCO_HTTP_PORT"}, example=_EXAMPLE)
     begin_logging(loaded, HTTP_SERVICE)
@@ -80,68 +83,37 @@ def _client(arguments: argparse.Namespace, settings: Settings) -> AsyncClient:
         header = settings.auth.api_key_header
         return AsyncClient(gateway_url(settings), api_key=arguments.api_key, api_key_header=header)
     except InvalidInputError as error:  # a key that cannot be sent
-        raise UsageError(f"--{error}", example=_EXAMPLE) from error
+        raise UsageError(by_option(error), example=_EXAMPLE) from error
 
 
 async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
     asked, console = StopRequests(), Console()
     stays = not arguments.submit or (sys.stdout.isatty() and not arguments.once)
+    voice = DevVoice(console, gateway_url(settings))
     nats = NatsServer(Path(settings.storage.data_dir) / "nats", durability=settings.storage.durability)
     async with (
         nats,
         open_gateway(with_nats(settings, nats.url)) as services,
-        GatewayServer(services).running() as serving,
-        running(_keep_worker(arguments.files, nats.url, stays=stays)) as working,
+        GatewayServer(services, command=" ".join(["pyoco-server dev", *arguments.files])).running() as serving,
     ):
-        url = gateway_url(settings)
-        console.print(f"[bold]pyoco-server[/bold] is at {url}  (API: {url}/docs)", highlight=False)
-        console.print(f"workers connect to {nats.url}; Ctrl-C stops everything", highlight=False)
-        if arguments.submit:
-            asking = submit_and_watch(_client(arguments, settings), arguments.submit, console)
-            async with running(asking) as watching:
-                await first_of(asked, serving, working, watching)
-                if not stays:
-                    return watching.result() if watching.done() else INTERRUPTED
-        await first_of(asked, serving, working)
+        voice.is_up(nats.url)
+        worker = DevWorker(arguments.files, nats.url, voice)
+        async with running(worker.keep(stays=stays)) as working:
+            if arguments.submit:
+                client = _client(arguments, settings)
+                async with running(_submitted(arguments.submit, client, worker, console)) as watching:
+                    await first_of(asked, serving, working, watching)
+                    if not stays:
+                        return watching.result() if watching.done() else INTERRUPTED
+            await first_of(asked, serving, working)
     return asked.exit_code
 
 
-async def _keep_worker(files: Sequence[str], nats_url: str, *, stays: bool) -> None:
-    """A worker process that has the flows of these files, started anew when they change."""
-    command = [sys.executable, "-m", "pyoco_server.cli.worker", "--nats-url", nats_url, "--worker-id", "dev"]
-    for name in files:
-        command += ["--flows", name]
-    kept = _without(API_KEY_VARIABLE, SERVER_VARIABLE, "PYOCO_AUTH_PEPPER")  # flows have no business with them
-    environment = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **kept}
-    while True:
-        known = _stamps(files)
-        process = await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
-        try:
-            while await asyncio.to_thread(_stamps, files) == known:
-                await asyncio.sleep(_LOOK_SEC)
-                if process.returncode is not None and not stays:  # else a mistake is mended by changing the file
-                    raise UsageError("the worker could not start: what it says is above", example=_EXAMPLE)
-        finally:
-            await _end(process)
+async def _submitted(flow_name: str, client: AsyncClient, worker: DevWorker, console: Console) -> int:
+    """The exit code of a run that is submitted when it was told which flows there are."""
+    await worker.looked.wait()
+    return await submit_and_watch(client, flow_name, console)
 
 
 def _without(*names: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in names}
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.send_signal(signal.SIGTERM)
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_SEC)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-def _stamps(files: Sequence[str]) -> dict[Path, int]:
-    """When the files, and the Python files beside them, last changed."""
-    folders = {Path(name).resolve().parent for name in files}
-    found = {path for folder in folders for path in folder.glob("*.py")} | {Path(name).resolve() for name in files}
-    return {path: path.stat().st_mtime_ns for path in found if path.exists()}

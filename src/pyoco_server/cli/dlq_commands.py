@@ -36,7 +36,7 @@ _COLUMNS = (
     Column("REASON", lambda letter: _entry(letter).get("reason")),
     Column("FLOW", lambda letter: _entry(letter).get("flow_name")),
     Column("RUN ID", lambda letter: _entry(letter).get("run_id")),
-    Column("ERROR", lambda letter: _entry(letter).get("error")),
+    Column("ERROR", lambda letter: _entry(letter).get("error"), is_prose=True),
 )
 
 

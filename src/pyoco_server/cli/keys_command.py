@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.app.key_texts import Scope
 from pyoco_server.app.keys import DEFAULT_SCOPES, IssuedKey, KeyDesk
+from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.keys import StoredKey
 from pyoco_server.bootstrap.gateway import open_key_desk
 from pyoco_server.cli.argument_types import seconds
@@ -25,6 +26,9 @@ Create, list, revoke and rotate the API keys the gateway asks for with PYOCO_HTT
 The commands talk to NATS (PYOCO_NATS_URL, --nats-url) and need the gateway's PYOCO_AUTH_PEPPER, if it has one. What
 they change counts for every gateway within a second."""
 _EXAMPLE: Final = "pyoco-server keys create --tenant acme --scope runs --name ci --expires 90d"
+_WHERE: Final = (
+    "--nats-url or PYOCO_NATS_URL says where NATS is; 'pyoco-server dev' shows the address of its own when it starts"
+)
 _LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _COLUMNS: Final = (
@@ -94,8 +98,12 @@ def _run(arguments: argparse.Namespace, act: Act) -> int:
 
 
 async def _at_the_desk(settings: Settings, arguments: argparse.Namespace, act: Act) -> None:
-    async with open_key_desk(settings) as desk:
-        await act(arguments, desk)
+    try:
+        async with open_key_desk(settings) as desk:
+            await act(arguments, desk)
+    except UnavailableError as error:
+        error.add_note(_WHERE)
+        raise
 
 
 async def _create(arguments: argparse.Namespace, desk: KeyDesk) -> None:

@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("TAG", lambda run: run.get("tag")),
     Column("SUBMITTED", lambda run: moment(run.get("submitted_at"))),
     Column("UPDATED", lambda run: moment(run.get("updated_at"))),
-    Column("ERROR", lambda run: run.get("error")),
+    Column("ERROR", lambda run: run.get("error"), is_prose=True),
 )
 
 

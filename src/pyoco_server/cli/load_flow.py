@@ -14,6 +14,7 @@ from types import ModuleType
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
+from pyoco_server.cli.near import meant, meant_file
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.errors import FlowError, FlowSyntaxError
@@ -37,7 +38,9 @@ def load_flow(target: str, name: str | None = None) -> Flow | FlowModel:
         return _from_file(path, name)
     module, colon, attribute = target.partition(":")
     if not colon or not module or not attribute:
-        raise UsageError(f"'{target}' is neither a file nor of the form MODULE:FLOW", example=_EXAMPLES)
+        raise UsageError(
+            f"'{target}' is neither a file nor of the form MODULE:FLOW{meant_file(target)}", example=_EXAMPLES
+        )
     if Path(module).suffix.lower() in {".py", *_YAML}:
         raise UsageError(f"'{target}': name the flow of a file with --flow {attribute}", example=_EXAMPLES)
     return _from_module(module, attribute, name)
@@ -85,7 +88,8 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", example=_EXAMPLES) from error
+        near = meant_file(str(path)) if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"{path}: {error.strerror or error}{near}", example=_EXAMPLES) from error
 
 
 def _import_file(file: Path) -> ModuleType:
@@ -164,14 +168,17 @@ def _choose(flows: Mapping[str, Flow | FlowModel], name: str | None, where: str)
     if name is None:
         if len(flows) == 1:
             return next(iter(flows.values()))
-        raise UsageError(f"{where} has several flows: {_listed(flows)}; choose one", example=_with_flow(flows))
+        raise UsageError(f"{where} has several flows: {_listed(flows)}; choose one", example=_with_flow(flows, where))
     if name in flows:
         return flows[name]
     named = [flow for flow in flows.values() if flow.name == name]
     if len(named) == 1:
         return named[0]
     problem = "several flows named" if named else "no flow"
-    raise UsageError(f"{where} has {problem} '{name}', it has: {_listed(flows)}", example=_with_flow(flows))
+    near = "" if named else meant(name, [*flows, *(flow.name for flow in flows.values())])
+    raise UsageError(
+        f"{where} has {problem} '{name}', it has: {_listed(flows)}{near}", example=_with_flow(flows, where)
+    )
 
 
 def _listed(flows: Mapping[str, Flow | FlowModel]) -> str:
@@ -180,5 +187,7 @@ def _listed(flows: Mapping[str, Flow | FlowModel]) -> str:
     )
 
 
-def _with_flow(flows: Mapping[str, Flow | FlowModel]) -> str:
-    return f"pyoco-client run flow.py --flow {next(iter(flows))}"
+def _with_flow(flows: Mapping[str, Flow | FlowModel], where: str) -> str:
+    if where.endswith(".py"):
+        return f"pyoco-client run {where} --flow {next(iter(flows))}"
+    return f"pyoco-client run {where}:{next(iter(flows))}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,10 @@ from rich.text import Text
 from pyoco_server.cli.descriptions import one_line, shown
 
 PIPED_WIDTH: Final = 240
+_GAP: Final = 2
+_PROSE: Final = 24
+"""So much of a sentence is worth a column."""
+_NOTHING: Final = "-"
 STYLES: Final = {
     "PENDING": "dim",
     "RUNNING": "cyan",
@@ -35,6 +40,8 @@ class Column(NamedTuple):
 
     title: str
     value: Callable[[Mapping[str, Any]], object]
+    is_prose: bool = False
+    """May go over several lines: a sentence, not something to copy."""
 
 
 def add_output_option(parser: argparse.ArgumentParser, *forms: str) -> None:
@@ -78,17 +85,80 @@ def console() -> Console:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, empty: str) -> None:
-    """A table, or a word on why there is none."""
-    found = list(rows)
+    """A table, or a word on why there is none; where it has no room, a row takes several lines and nothing is cut."""
+    found = [[cell(column.value(row)) for column in columns] for row in rows]
     if not found:
         note(empty)
         return
+    where = console()
+    if _least_width(columns, found) <= where.width:
+        where.print(_as_table(columns, found))
+    else:
+        _print_stacked(where, columns, found)
+
+
+def _as_table(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.title, overflow="fold" if column.title.endswith("ID") else "ellipsis")
-    for row in found:
-        table.add_row(*(cell(column.value(row)) for column in columns))
-    console().print(table)
+        table.add_column(column.title, overflow="fold", min_width=_width(column, columns, rows))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _least_width(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> int:
+    """What a table needs to be legible."""
+    return sum(_width(column, columns, rows) + _GAP for column in columns) - _GAP
+
+
+def _width(column: Column, columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> int:
+    at = columns.index(column)
+    widest = max(cell_len(column.title), *(row[at].cell_len for row in rows))
+    return min(widest, _PROSE) if column.is_prose else widest
+
+
+def _print_stacked(where: Console, columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> None:
+    """Each row as lines: as many columns in the first as have room, the others below by name; the empty are left out.
+
+    Only what is wider than the terminal itself is broken, by the terminal, so that it can be copied in one piece.
+    """
+    heads = 1
+    while _least_width(columns[: heads + 1], rows) <= where.width:
+        heads += 1
+    widths = [_width(column, columns, rows) for column in columns[:heads]]
+    titles = [Text(column.title, style="bold") for column in columns[:heads]]
+    where.print(_side_by_side(titles, widths), soft_wrap=True)
+    for row in rows:
+        where.print(_side_by_side(row[:heads], widths), soft_wrap=True)
+        others = zip(columns[heads:], row[heads:], strict=True)
+        for line in _filled(
+            [_named(column, value) for column, value in others if value.plain != _NOTHING], where.width
+        ):
+            where.print(line, soft_wrap=True)
+
+
+def _named(column: Column, value: Text) -> Text:
+    return Text.assemble((f"{column.title.lower()}: ", "dim"), value)
+
+
+def _filled(parts: Iterable[Text], width: int) -> list[Text]:
+    """As many parts a line as have room."""
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + _GAP + part.cell_len <= width:
+            lines[-1].append(" " * _GAP).append_text(part)
+        else:
+            lines.append(Text(" " * _GAP).append_text(part))
+    return lines
+
+
+def _side_by_side(cells: Sequence[Text], widths: Sequence[int]) -> Text:
+    line = Text()
+    for value, width in zip(cells, widths, strict=True):
+        line.append_text(value)
+        line.append(" " * (width - value.cell_len + _GAP))
+    line.rstrip()
+    return line
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
@@ -105,7 +175,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
 def cell(value: object) -> Text:
     """A value in a table: one line that cannot drive the terminal."""
     if value is None:
-        return Text("-", style="dim")
+        return Text(_NOTHING, style="dim")
     text = one_line(value) if isinstance(value, str) else shown(value)
     return Text(text, style=STYLES.get(text, ""))
 

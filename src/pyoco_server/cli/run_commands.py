@@ -18,7 +18,7 @@ from pyoco_server.core.wire import JsonObject
 if TYPE_CHECKING:
     from pyoco_server.cli.subcommands import Subcommands
 
-_CANCEL_EXAMPLE = "pyoco-client cancel --run-id RUN_ID --wait --timeout-sec 30"
+_CANCEL_EXAMPLE = "pyoco-client cancel RUN_ID --wait --timeout-sec 30"
 _RESUME_EXAMPLE = """pyoco-client resume RUN_ID approval --input '{"approved": true}'"""
 _CANCELLED = "With --wait: exit code 0 once the run has ended, however it ended; 1 if it has not in time."
 
@@ -37,7 +37,7 @@ def add_to(subcommands: "Subcommands") -> None:
     cancel = add_command(
         subcommands, "cancel", _cancel, summary="cancel a run", example=_CANCEL_EXAMPLE, more=_CANCELLED
     )
-    cancel.add_argument("--run-id", metavar="ID", required=True, help="which run (required)")
+    add_id(cancel, "run_id", "which run (required)")
     cancel.add_argument("--reason", metavar="TEXT", help="why; it is kept in the log")
     cancel.add_argument("--wait", action="store_true", help="wait until it has ended")
     cancel.add_argument("--timeout-sec", metavar="SEC", type=kinds.seconds, help="with --wait: no longer than this")
@@ -69,7 +69,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
                 snapshot = client.wait(arguments.run_id, arguments.timeout_sec, records=False)
             except WaitTimeoutError as error:
                 snapshot, ended = error.snapshot or snapshot, False
-                note(f"error: {error}")
+                note(f"error: {error} [MSG-PYOCO-0021/ERR-PYOCO-0021]")
     _tell(snapshot)
     return DONE if ended else FAILED
 

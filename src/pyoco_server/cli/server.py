@@ -9,6 +9,8 @@ from pyoco_server.cli import dev_command, keys_command, up_command
 from pyoco_server.cli.parsing import Parser, add_version, run_command_line
 
 _EXAMPLE: Final = "pyoco-server up --port 8000"
+_ELSEWHERE: Final = {name: f"pyoco-client {name}" for name in ("run", "submit", "list", "watch", "get", "cancel")}
+_UP: Final = "pyoco-server up, or pyoco-server dev FILE with a worker for your flows"
 _SUBCOMMANDS: Final = (up_command, dev_command, keys_command)
 
 
@@ -19,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="pyoco-server", description="Serve runs over HTTP.", allow_abbrev=False)
+    parser.elsewhere = {**_ELSEWHERE, "worker": "pyoco-worker", "start": _UP, "serve": _UP}
     add_version(parser)
     parser.set_defaults(example=_EXAMPLE)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -30,7 +30,8 @@ def gateway_url(settings: Settings) -> str:
 class GatewayServer:
     """The gateway, listening."""
 
-    def __init__(self, given: Services | Awaited) -> None:
+    def __init__(self, given: Services | Awaited, *, command: str = "pyoco-server up") -> None:
+        self._command = command
         self._host, self._port = given.settings.http.host, given.settings.http.port
         self._app = create_app(lambda: contextlib.nullcontext(given))
         config = uvicorn.Config(
@@ -72,8 +73,9 @@ class GatewayServer:
             await self._server.serve()
         except SystemExit as error:  # how uvicorn says that it could not start; it has logged why
             raise UsageError(
-                f"the gateway cannot listen on {self._host}:{self._port}: is the port taken? (see the log)",
-                example=f"pyoco-server up --port {self._port + 1}",
+                f"the gateway cannot listen on {self._host}:{self._port}: is the port taken, perhaps by another one? "
+                "(see the log); choose another with --port or PYOCO_HTTP_PORT",
+                example=f"{self._command} --port {self._port + 1}",
             ) from error
 
 

@@ -1,14 +1,16 @@
 """A run's snapshot, drawn: how it stands, its tasks, and what it waits for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from pyoco_server.cli.descriptions import duration, failure, one_line, progress, prompt_text, shown
-from pyoco_server.cli.output import STYLES, cell, moment
+from pyoco_server.cli.output import STYLES, cell, console, moment
 from pyoco_server.core.wire import JsonObject
 
 
@@ -21,6 +23,13 @@ def snapshot_view(snapshot: JsonObject) -> RenderableType:
     parts += [tasks] if tasks is not None else []
     parts += [_wait(wait, snapshot) for wait in snapshot.get("waiting") or () if isinstance(wait, Mapping)]
     return Group(*parts)
+
+
+@contextmanager
+def live_snapshots() -> Iterator[Callable[[JsonObject], None]]:
+    """On a terminal: each snapshot takes the place of the one before."""
+    with Live(console=console(), auto_refresh=False) as live:
+        yield lambda snapshot: live.update(snapshot_view(snapshot), refresh=True)
 
 
 def status_line(snapshot: JsonObject) -> str:

@@ -31,8 +31,27 @@ def add_command(
 
 def add_id(parser: argparse.ArgumentParser, name: str, help_text: str) -> None:
     """An id that must be given: as it is, or by name as in ``--run-id``."""
+    add_either(parser, name, help_text, metavar=name.upper(), value="ID")
+
+
+def add_either(
+    parser: argparse.ArgumentParser,
+    name: str,
+    help_text: str,
+    *,
+    metavar: str,
+    value: str,
+    option: str = "",
+    kind: Callable[[str], str] = str,
+) -> None:
+    """Something that must be given: as it is, or by its option (``--name`` unless told); both are one too many."""
     either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument(name, metavar=name.upper(), nargs="?", default=argparse.SUPPRESS, help=help_text)
+    either.add_argument(name, metavar=metavar, nargs="?", default=argparse.SUPPRESS, type=kind, help=help_text)
     either.add_argument(
-        f"--{name.replace('_', '-')}", dest=name, metavar="ID", default=argparse.SUPPRESS, help="the same by name"
+        option or f"--{name.replace('_', '-')}",
+        dest=name,
+        metavar=value,
+        default=argparse.SUPPRESS,
+        type=kind,
+        help="the same by name",
     )

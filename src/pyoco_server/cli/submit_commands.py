@@ -1,27 +1,37 @@
-"""``submit`` and ``submit-yaml``: give a run to the gateway."""
+"""``submit`` and ``submit-yaml``: give a run to the gateway, and follow it to its end if that is wanted."""
 
 import argparse
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import connected
-from pyoco_server.cli.output import is_terminal, note, print_fields, print_json
+from pyoco_server.cli.descriptions import one_line
+from pyoco_server.cli.near import meant_file
+from pyoco_server.cli.output import add_output_option, console, is_terminal, note, print_fields, print_json
 from pyoco_server.cli.params import add_params_options, read_params
-from pyoco_server.cli.parsing import DONE
-from pyoco_server.cli.subcommands import add_command
+from pyoco_server.cli.parsing import DONE, FAILED
+from pyoco_server.cli.snapshot_view import live_snapshots, snapshot_view
+from pyoco_server.cli.subcommands import add_command, add_either
 from pyoco_server.cli.usage import UsageError
-from pyoco_server.client import calls
+from pyoco_server.client import Client, WaitTimeoutError, calls
 from pyoco_server.client.call import Call
 from pyoco_server.client.steps import Sent
+from pyoco_server.client.watching import has_ended
 from pyoco_server.core.wire import JsonObject
 
 if TYPE_CHECKING:
     from pyoco_server.cli.subcommands import Subcommands
 
-_SUBMIT_EXAMPLE = "pyoco-client submit --flow-name hello --param name=Ada"
-_YAML_EXAMPLE = "pyoco-client submit-yaml --workflow-file flow.yaml --flow-name hello"
-_PARAMS = "Parameters come from --params-file, then --params, then each --param; the later wins."
+_SUBMIT_EXAMPLE = "pyoco-client submit hello --param name=Ada --wait"
+_YAML_EXAMPLE = "pyoco-client submit-yaml flow.yaml --flow-name hello"
+_WAITED = """\
+With --wait it is followed to its end: a live view on a terminal, else its last snapshot. Exit code 0 if it completed; 1
+if it failed, was cancelled, or did not end in time. --output id prints nothing but the run's id:
+RUN=$(pyoco-client submit hello --output id)"""
+_PARAMS = f"Parameters come from --params-file, then --params, then each --param; the later wins.\n\n{_WAITED}"
 
 
 def add_to(subcommands: "Subcommands") -> None:
@@ -29,56 +39,139 @@ def add_to(subcommands: "Subcommands") -> None:
     submit = add_command(
         subcommands, "submit", _submit, summary="submit a run of a flow", example=_SUBMIT_EXAMPLE, more=_PARAMS
     )
-    submit.add_argument("--flow-name", metavar="NAME", type=kinds.name, required=True, help="which flow (required)")
+    add_either(submit, "flow_name", "which flow (required)", metavar="FLOW", value="NAME", kind=kinds.name)
     add_params_options(submit)
     _add_tag(submit)
     submit.add_argument("--tags", metavar="A,B", type=kinds.names, help="tags to find the run by (its tag)")
     submit.add_argument(
         "--idempotency-key", metavar="KEY", type=kinds.name, help="the same submission again gives the same run"
     )
+    _add_ways_on(submit)
     by_file = add_command(
-        subcommands, "submit-yaml", _submit_yaml, summary="submit a run of a flow.yaml", example=_YAML_EXAMPLE
+        subcommands,
+        "submit-yaml",
+        _submit_yaml,
+        summary="submit a run of a flow.yaml",
+        example=_YAML_EXAMPLE,
+        more=_WAITED,
     )
-    by_file.add_argument("--workflow-file", metavar="FILE", required=True, help="the flow.yaml (required)")
-    by_file.add_argument("--flow-name", metavar="NAME", type=kinds.name, required=True, help="its name (required)")
+    add_either(by_file, "workflow_file", "the flow.yaml (required)", metavar="FILE", value="FILE")
+    by_file.add_argument("--flow-name", metavar="NAME", type=kinds.name, help="its name (that of the file)")
     _add_tag(by_file)
+    _add_ways_on(by_file)
 
 
 def _add_tag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tag", metavar="TAG", type=kinds.name, help="which workers may take it (default)")
 
 
+def _add_ways_on(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", action="store_true", help="follow the run to its end; the exit code tells how it ended"
+    )
+    parser.add_argument("--timeout-sec", metavar="SEC", type=kinds.seconds, help="with --wait: no longer than this")
+    add_output_option(parser, "json", "id", "table")
+
+
 def _submit(arguments: argparse.Namespace) -> int:
-    command = f"pyoco-client submit --flow-name {arguments.flow_name}"
+    command = f"pyoco-client submit {arguments.flow_name}"
+    if arguments.flow_name.endswith((".py", ".yaml", ".yml")) and Path(arguments.flow_name).is_file():
+        note(
+            f"note: {arguments.flow_name} is a file; a flow goes by its name, and a flow.yaml is sent with submit-yaml"
+        )
     params = read_params(arguments.param, arguments.params, arguments.params_file, command=command)
-    with connected(arguments) as client:
-        call = calls.submission(
+
+    def call() -> Call[JsonObject]:
+        return calls.submission(
             arguments.flow_name,
             params,
             tag=arguments.tag,
             tags=arguments.tags,
             idempotency_key=arguments.idempotency_key,
         )
-        return _tell(client.do(Sent(call)))
+
+    return _send(call, arguments)
 
 
 def _submit_yaml(arguments: argparse.Namespace) -> int:
-    with connected(arguments) as client:
-        return _tell(client.do(Sent(_from_file(arguments))))
+    return _send(lambda: _from_file(arguments), arguments)
 
 
 def _from_file(arguments: argparse.Namespace) -> Call[JsonObject]:
+    file = Path(arguments.workflow_file)
     try:
-        return calls.yaml_submission(Path(arguments.workflow_file), arguments.flow_name, arguments.tag)
+        return calls.yaml_submission(file, arguments.flow_name or file.stem, arguments.tag)
     except (OSError, ValueError) as error:  # ValueError: a name no file can have
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--workflow-file {arguments.workflow_file}: {reason}", example=_YAML_EXAMPLE) from error
+        near = meant_file(arguments.workflow_file) if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"--workflow-file {arguments.workflow_file}: {reason}{near}", example=_YAML_EXAMPLE) from error
 
 
-def _tell(answer: JsonObject) -> int:
-    if is_terminal():
+def _send(call: Callable[[], Call[JsonObject]], arguments: argparse.Namespace) -> int:
+    if arguments.timeout_sec is not None and not arguments.wait:
+        raise UsageError("--timeout-sec says how long to --wait, which was not asked for", example=arguments.example)
+    with connected(arguments) as client:
+        answer = client.do(Sent(call()))
+        return _follow(client, answer, arguments) if arguments.wait else _tell(answer, arguments.output)
+
+
+def _tell(answer: JsonObject, output: str | None) -> int:
+    if output == "id":
+        _print_id(answer)
+    elif output == "table" or (output is None and is_terminal()):
         print_fields(answer)
         note(f"watch it: pyoco-client watch {answer.get('run_id')} --until-terminal")
     else:
         print_json(answer)
     return DONE
+
+
+def _print_id(answer: JsonObject) -> None:
+    print(answer.get("run_id"), flush=True)  # noqa: T201 how the command line speaks
+
+
+# --- To its end ------------------------------------------------------------------------------------------------------
+
+
+def _follow(client: Client, answer: JsonObject, arguments: argparse.Namespace) -> int:
+    """Who waits knows the id at once: the run goes on, whatever becomes of the waiting."""
+    run_id = str(answer.get("run_id"))
+    if arguments.output == "id":
+        _print_id(answer)
+    else:
+        note(f"submitted run {one_line(run_id)}")
+    try:
+        last = _last_snapshot(client, run_id, arguments)
+    except WaitTimeoutError as error:
+        note(f"error: {error}; it goes on: pyoco-client watch {one_line(run_id)} --until-terminal")
+        if (error.snapshot or {}).get("status") == "PENDING":
+            note("hint: no worker has taken it; 'pyoco-client workers' shows those there are, and their tags")
+        return FAILED
+    if last.get("status") == "COMPLETED":
+        return DONE
+    reason = f": {last['error']}" if last.get("error") else ""
+    note(one_line(f"error: run {run_id} is {last.get('status')}{reason}") + " [MSG-PYOCO-0007/ERR-PYOCO-0007]")
+    return FAILED
+
+
+def _last_snapshot(client: Client, run_id: str, arguments: argparse.Namespace) -> JsonObject:
+    """The run as it ended, shown on the way there or at its end."""
+    if arguments.output in (None, "table") and is_terminal():
+        return _shown_live(client, run_id, arguments.timeout_sec)
+    last = client.wait(run_id, arguments.timeout_sec)
+    if arguments.output == "table":
+        console().print(snapshot_view(last))
+    elif arguments.output != "id":
+        print_json(last)
+    return last
+
+
+def _shown_live(client: Client, run_id: str, timeout_sec: float | None) -> JsonObject:
+    last: JsonObject = {}
+    snapshots = client.watch(run_id, records=True, timeout=timeout_sec, until_terminal=True)
+    with closing(snapshots), live_snapshots() as show:
+        for last in snapshots:
+            show(last)
+    if not has_ended(last):
+        raise WaitTimeoutError(f"run {run_id} has not ended within {timeout_sec:g} s", last)
+    return last

@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from rich.live import Live
-
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import connected
 from pyoco_server.cli.descriptions import one_line
-from pyoco_server.cli.output import add_output_option, console, is_terminal, moment, note, print_json_line
+from pyoco_server.cli.output import add_output_option, is_terminal, moment, note, print_json_line
 from pyoco_server.cli.parsing import DONE, FAILED
-from pyoco_server.cli.snapshot_view import snapshot_view, status_line
+from pyoco_server.cli.snapshot_view import live_snapshots, status_line
 from pyoco_server.cli.subcommands import add_command, add_id
 from pyoco_server.client.watching import has_ended
 from pyoco_server.core.wire import JsonObject
@@ -73,8 +71,8 @@ def _shown(output: str | None) -> Iterator[Show]:
     elif output == "json" or not is_terminal():
         yield print_json_line
     else:
-        with Live(console=console(), auto_refresh=False) as live:
-            yield lambda snapshot: live.update(snapshot_view(snapshot), refresh=True)
+        with live_snapshots() as show:
+            yield show
 
 
 class _StatusLines:

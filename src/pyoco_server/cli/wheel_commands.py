@@ -25,7 +25,7 @@ from pyoco_server.cli.output import (
     wants_json,
 )
 from pyoco_server.cli.parsing import DONE
-from pyoco_server.cli.subcommands import add_command
+from pyoco_server.cli.subcommands import add_command, add_either
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.client.wheel_upload import Progress
 from pyoco_server.core.wire import JsonObject
@@ -33,8 +33,8 @@ from pyoco_server.core.wire import JsonObject
 if TYPE_CHECKING:
     from pyoco_server.cli.subcommands import Subcommands
 
-_UPLOAD_EXAMPLE = "pyoco-client wheel-upload --wheel-file dist/demo-1.2.0-py3-none-any.whl --tags cpu,linux"
-_DELETE_EXAMPLE = "pyoco-client wheel-delete --name demo-1.2.0-py3-none-any.whl"
+_UPLOAD_EXAMPLE = "pyoco-client wheel-upload dist/demo-1.2.0-py3-none-any.whl --tags cpu,linux"
+_DELETE_EXAMPLE = "pyoco-client wheel-delete demo-1.2.0-py3-none-any.whl"
 _HISTORY_EXAMPLE = "pyoco-client wheel-history --limit 100 --action upload"
 _WHEELS = (
     Column("NAME", lambda wheel: wheel.get("name")),
@@ -75,7 +75,7 @@ def add_to(subcommands: "Subcommands") -> None:
     upload = add_command(
         subcommands, "wheel-upload", _upload, summary="upload a wheel for the workers", example=_UPLOAD_EXAMPLE
     )
-    upload.add_argument("--wheel-file", metavar="FILE", required=True, help="the wheel (required)")
+    add_either(upload, "wheel_file", "the wheel (required)", metavar="FILE", value="FILE")
     upload.add_argument("--tags", metavar="A,B", type=kinds.names, default=[], help="for workers with these tags (all)")
     upload.add_argument(
         "--replace",
@@ -84,7 +84,7 @@ def add_to(subcommands: "Subcommands") -> None:
         help="replace what is there; the version must be higher either way",
     )
     delete = add_command(subcommands, "wheel-delete", _delete, summary="delete a wheel", example=_DELETE_EXAMPLE)
-    delete.add_argument("--name", metavar="NAME", type=_wheel_name, required=True, help="which wheel (required)")
+    add_either(delete, "name", "which wheel (required)", metavar="NAME", value="NAME")
 
 
 def _wheel_name(text: str) -> str:
@@ -147,8 +147,12 @@ def _shown_progress(name: str) -> Iterator[Progress | None]:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
+    try:
+        name = _wheel_name(arguments.name)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--name: {error}", example=_DELETE_EXAMPLE) from error
     with connected(arguments) as client:
-        return _tell(client.delete_wheel(arguments.name))
+        return _tell(client.delete_wheel(name))
 
 
 def _tell(answer: JsonObject) -> int:

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +18,24 @@ from pyoco_server.bootstrap import open_platform, open_worker, worker_options
 from pyoco_server.cli.awaiting import opened
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.garbage import collect_less_often
+from pyoco_server.cli.kept_worker import Keeper
 from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.parsing import Parser, add_version, run_command_line
 from pyoco_server.cli.stopping import StopRequests, first_of, running
 from pyoco_server.cli.usage import UsageError
+from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.model import Isolation
 from pyoco_server.logs import WORKER_SERVICE
 from pyoco_server.settings import Settings
-from pyoco_server.worker.flow_source import FlowSource, Resolver, ResolverError, discover, load_resolver, no_flows
+from pyoco_server.worker.flow_source import (
+    Flows,
+    FlowSource,
+    Resolver,
+    ResolverError,
+    discover,
+    load_resolver,
+    no_flows,
+)
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.wheel_sync_flows import FreshResolver
 
@@ -84,22 +94,42 @@ def _parser() -> argparse.ArgumentParser:
     wheels.add_argument("--wheel-sync-dir", metavar="DIR", help="where wheels are kept (.pyoco/wheels)")
     wheels.add_argument("--wheel-sync-interval-sec", metavar="SEC", help="how often to look for new ones (10)")
     wheels.add_argument("--wheel-install-timeout-sec", metavar="SEC", help="how long an installation may take (180)")
+    # For pyoco-server dev: the socket to whoever keeps this worker.
+    parser.add_argument("--kept-by", metavar="FD", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(run=_run, example=_EXAMPLE)
     return parser
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    keeper = None if arguments.kept_by is None else Keeper(arguments.kept_by)
     try:
         loaded = load_with_flags(os.environ, arguments, _VARIABLES, example=_EXAMPLE)
         begin_logging(loaded, WORKER_SERVICE)
         options = _options(arguments, loaded.settings)
         fresh = FreshResolver(lambda: _resolver(arguments), _modules(arguments))
-        if not loaded.settings.wheels.sync_enabled:
-            fresh.make()  # nothing will come: what is not there now is a mistake
-    except ResolverError as error:
-        raise UsageError(str(error), example=_EXAMPLE) from error
+        may_come = loaded.settings.wheels.sync_enabled
+        origins = _found(fresh, may_come=may_come) if keeper is not None or not may_come else {}
+    except InvalidInputError as error:
+        if keeper is not None:
+            return keeper.refused(str(error))
+        if isinstance(error, ResolverError):
+            raise UsageError(str(error), example=_EXAMPLE) from error
+        raise
+    if keeper is not None:
+        keeper.await_word(origins)
     collect_less_often()
     return asyncio.run(_work(loaded.settings, options, fresh, run_once=arguments.run_once))
+
+
+def _found(fresh: FreshResolver, *, may_come: bool) -> Mapping[str, str]:
+    """Where the flows are; what is not there now is a mistake, unless a wheel may yet bring it."""
+    try:
+        made = fresh.make()
+    except ResolverError:
+        if may_come:
+            return {}
+        raise
+    return made.origins if isinstance(made, Flows) else {}
 
 
 def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions:

@@ -1,8 +1,10 @@
 """Talking to a gateway from Python: :class:`Client`, and :class:`AsyncClient` for asyncio.
 
->>> with Client("http://127.0.0.1:8000") as client:  # doctest: +SKIP
+>>> with Client() as client:  # doctest: +SKIP
 ...     run_id = client.submit("hello", {"name": "Ada"})
 ...     print(client.wait(run_id)["status"])
+
+Where the gateway is and which key to send is said by ``PYOCO_SERVER_URL`` and ``PYOCO_API_KEY``, unless it is given.
 """
 
 from pyoco_server.client.asynchronous import AsyncClient

@@ -20,11 +20,14 @@ class AsyncClient(Operations):
 
     Iterators (``watch``, ``iterate``, ``events``) hold a connection until they end, or until their ``aclose()``; leave
     them early inside ``contextlib.aclosing``.
+
+    Without ``server`` it is where ``PYOCO_SERVER_URL`` says, else at http://127.0.0.1:8000; without ``api_key`` the key
+    is that of ``PYOCO_API_KEY``, if there is one. An empty ``api_key`` sends none.
     """
 
     def __init__(
         self,
-        server: str = setup.DEFAULT_SERVER,
+        server: str | None = None,
         *,
         api_key: str | None = None,
         api_key_header: str = setup.DEFAULT_API_KEY_HEADER,

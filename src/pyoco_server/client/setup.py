@@ -1,5 +1,6 @@
 """How a client is set up, whichever of the two it is."""
 
+import os
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -11,6 +12,8 @@ from pyoco_server.messages import Language
 
 DEFAULT_SERVER: Final = "http://127.0.0.1:8000"
 DEFAULT_API_KEY_HEADER: Final = "X-API-Key"
+SERVER_VARIABLE: Final = "PYOCO_SERVER_URL"
+API_KEY_VARIABLE: Final = "PYOCO_API_KEY"
 CONNECT_SEC: Final = 5.0
 REQUEST_SEC: Final = 30.0
 RETRIES: Final = 3
@@ -21,25 +24,39 @@ POLL_SEC: Final = 1.0
 """How often to look at a run where watching does not work."""
 
 
-def server_url(text: str) -> str:
-    """The address of a gateway; InvalidInputError if it cannot be one."""
+def server_url(given: str | None = None) -> str:
+    """The address of a gateway: what was given, else what the environment says, else this machine.
+
+    InvalidInputError, which names where the address comes from, if it cannot be one.
+    """
+    from_environment = os.environ.get(SERVER_VARIABLE) if given is None else None
+    if from_environment:
+        return _address(from_environment, SERVER_VARIABLE)
+    return _address(DEFAULT_SERVER if given is None else given, "server")
+
+
+def _address(text: str, name: str) -> str:
     try:
         url = httpx.URL(text)
         parts = urlsplit(text)  # which is strict about brackets
     except (httpx.InvalidURL, ValueError) as error:
-        raise InvalidInputError(f"server: {text!r:.200} is not a URL: {error}") from error
+        raise InvalidInputError(f"{name}: {text!r:.200} is not a URL: {error}") from error
     if url.scheme not in {"http", "https"} or not parts.hostname or any(letter.isspace() for letter in text):
-        raise InvalidInputError(f"server: {text!r:.200} is not a URL such as {DEFAULT_SERVER}")
+        raise InvalidInputError(f"{name}: {text!r:.200} is not a URL such as {DEFAULT_SERVER}")
     if url.query or url.fragment:
-        raise InvalidInputError(f"server: {text!r:.200} has a query or a fragment; only the address is wanted")
+        raise InvalidInputError(f"{name}: {text!r:.200} has a query or a fragment; only the address is wanted")
     return str(url).rstrip("/")
 
 
 def request_headers(api_key: str | None, api_key_header: str, lang: Language | str | None) -> dict[str, str]:
-    """What is sent with every request; InvalidInputError if it cannot be."""
+    """What is sent with every request; InvalidInputError if it cannot be.
+
+    Without a key, the one of the environment is taken; an empty one means none.
+    """
     headers = {} if lang is None else {"Accept-Language": _language(lang).value}
-    if api_key:
-        headers[_checked("api_key_header", api_key_header)] = _checked("api_key", api_key)
+    name, key = ("api_key", api_key) if api_key is not None else (API_KEY_VARIABLE, os.environ.get(API_KEY_VARIABLE))
+    if key:
+        headers[_checked("api_key_header", api_key_header)] = _checked(name, key)
     return headers
 
 

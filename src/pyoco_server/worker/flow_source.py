@@ -1,14 +1,17 @@
 """Where a worker finds the flow a job names: a function of the user's, or modules that are searched for flows."""
 
 import asyncio
+import difflib
 import importlib
 import importlib.util
+import itertools
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
@@ -51,7 +54,8 @@ class FlowSource:
             found = await self._resolved(flow_name)
         except KeyError as error:
             told = error.args[0] if error.args and error.args[0] != flow_name else "unknown to the resolver"
-            raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {told}") from error
+            cause = None if isinstance(error, _NoSuchFlowError) else error
+            raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {told}") from cause
         if isinstance(found, FlowModel):
             return found, bind(found)
         if not isinstance(found, Flow):
@@ -91,16 +95,30 @@ def load_resolver(spec: str) -> Resolver:
 
 
 class Flows:
-    """A resolver over flows that are there already."""
+    """A resolver over flows that are there already; ``origins`` says where each was found, if that is known."""
 
-    def __init__(self, flows: Mapping[str, Flow | FlowModel]) -> None:
+    def __init__(self, flows: Mapping[str, Flow | FlowModel], origins: Mapping[str, str] | None = None) -> None:
         self._flows = flows
+        self.origins = dict(origins or {})
 
     def __call__(self, flow_name: str) -> Flow | FlowModel:
-        """The flow of that name; KeyError names those there are."""
-        if flow_name not in self._flows:
-            raise KeyError(f"there are {', '.join(sorted(self._flows)) or 'none'}")
-        return self._flows[flow_name]
+        """The flow of that name; KeyError names those there are, and the one that may have been meant."""
+        if flow_name in self._flows:
+            return self._flows[flow_name]
+        near = difflib.get_close_matches(flow_name, self._flows, n=1)
+        meant = f"; did you mean '{near[0]}'?" if near else ""
+        raise _NoSuchFlowError(f"there are {', '.join(sorted(self._flows)) or 'none'}{meant}")
+
+
+class _NoSuchFlowError(KeyError):
+    """Raised by us: how it came about is no riddle."""
+
+
+class _Found(NamedTuple):
+    flow: Flow | FlowModel
+    place: str
+    """The name of the module, or of the flow.yaml."""
+    file: str
 
 
 def discover(places: Sequence[str]) -> Flows:
@@ -108,23 +126,28 @@ def discover(places: Sequence[str]) -> Flows:
 
     A flow.yaml has no name of its own: it goes by its file's.
     """
-    flows: dict[str, Flow | FlowModel] = {}
-    origins: dict[str, str] = {}
+    flows: dict[str, _Found] = {}
     for where in places:
-        for origin, found in _flows_in(where):
-            if found.name in flows and flows[found.name] is not found:
-                raise ResolverError(f"two flows are called '{found.name}': in {origins[found.name]} and in {origin}")
-            flows[found.name] = found
-            origins.setdefault(found.name, origin)
-    return Flows(flows)
+        for found in _flows_in(where):
+            name = found.flow.name
+            known = flows.setdefault(name, found)
+            if known.flow is not found.flow:
+                raise ResolverError(
+                    f"two flows are called '{name}': in {known.place} and in {found.place}; rename one of them"
+                )
+    return Flows(
+        {name: found.flow for name, found in flows.items()}, {name: found.file for name, found in flows.items()}
+    )
 
 
-def _flows_in(where: str) -> Iterator[tuple[str, Flow | FlowModel]]:
+def _flows_in(where: str) -> Iterator[_Found]:
     if where.endswith((".yaml", ".yml")):
-        yield where, _yaml_flow(Path(where))
+        yield _Found(_yaml_flow(Path(where)), where, where)
         return
     for module in _with_submodules(_load(where)):
-        yield from ((module.__name__, found) for found in vars(module).values() if isinstance(found, Flow))
+        for value in vars(module).values():
+            if isinstance(value, Flow | FlowModel):
+                yield _Found(value, module.__name__, getattr(module, "__file__", None) or module.__name__)
 
 
 def _yaml_flow(path: Path) -> FlowModel:
@@ -142,7 +165,16 @@ def _load(where: str) -> ModuleType:
     except ResolverError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's module raises
-        raise ResolverError(f"'{where}' cannot be imported: {type(error).__name__}: {error}") from error
+        raise ResolverError(f"'{where}' cannot be imported: {type(error).__name__}: {error}{_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Where in the user's code it went wrong; a SyntaxError says so itself."""
+    if isinstance(error, SyntaxError):
+        return ""
+    ours = (__file__, importlib.__file__, "<frozen")
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -152,13 +184,13 @@ def _load_file(path: Path) -> ModuleType:
     known = next((module for module in [*sys.modules.values()] if getattr(module, "__file__", None) == str(file)), None)
     if known is not None:  # somebody has imported it already: its flows must not be there twice
         return known
-    name = _free_name(path.stem)
+    name, place = _free_name(path.stem), _place_on_path(path.stem)
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ResolverError(f"'{path}' is not a Python file")
     module = importlib.util.module_from_spec(spec)
     if str(file.parent) not in sys.path:  # as python does for a script: what lies beside it can be imported
-        sys.path.insert(0, str(file.parent))
+        sys.path.insert(place, str(file.parent))
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -170,8 +202,25 @@ def _load_file(path: Path) -> ModuleType:
 
 def _free_name(stem: str) -> str:
     """The file's own name, so that child processes find its functions, unless a module has it already."""
-    taken = "." in stem or stem in sys.modules or stem in sys.builtin_module_names
-    return f"pyoco_flows_{stem.replace('.', '_')}" if taken else stem
+    if "." not in stem and not _is_taken(stem):
+        return stem
+    plain = f"pyoco_flows_{stem.replace('.', '_')}"
+    numbered = (f"{plain}_{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([plain], numbered) if not _is_taken(name))
+
+
+def _is_taken(name: str) -> bool:
+    return name in sys.modules or name in sys.builtin_module_names
+
+
+def _place_on_path(stem: str) -> int:
+    """Where a file's folder goes: first, but behind that of a module of the same name.
+
+    A child process looks for that module by its name, and would else find the wrong file.
+    """
+    holder = getattr(sys.modules.get(stem), "__file__", None)
+    folder = str(Path(holder).parent) if holder else ""
+    return sys.path.index(folder) + 1 if folder in sys.path else 0
 
 
 def _with_submodules(module: ModuleType) -> Iterator[ModuleType]:

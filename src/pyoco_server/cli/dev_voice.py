@@ -1,0 +1,73 @@
+"""What ``pyoco-server dev`` says to whoever started it."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from pyoco_server.cli.dev_worker import shown_path
+from pyoco_server.client.setup import server_url
+from pyoco_server.errors import InvalidInputError
+
+_IDS: Final = "[MSG-PYOCO-0018/ERR-PYOCO-0018]"
+_INDENT: Final = 2
+_NAMES: Final = 11
+
+
+class DevVoice:
+    """Tells where everything is, which flows there are, and what became of a changed file."""
+
+    def __init__(self, console: Console, url: str) -> None:
+        self._console = console
+        self._url = url
+        self._told: Mapping[str, str] | None = None
+
+    def is_up(self, nats_url: str) -> None:
+        """Everything but the worker is there."""
+        self._say(Text.assemble(("pyoco-server", "bold"), f" is at {self._url}; Ctrl-C stops everything"))
+        self._item("dashboard", f"{self._url}/")
+        self._item("API", f"{self._url}/docs")
+        self._item("NATS", f"{nats_url}  (for more workers)")
+
+    def found(self, origins: Mapping[str, str], changed: Sequence[str]) -> None:
+        """These flows there are now."""
+        if changed:
+            self._say(Text.assemble((f"{', '.join(changed)} changed", "green"), ": the worker has it"))
+        if origins == self._told:
+            return
+        if not origins:
+            self._item("flows", "none: only runs of a flow.yaml can be run  (pyoco-server dev FILE…)")
+        by_file: defaultdict[str, list[str]] = defaultdict(list)
+        for name, file in origins.items():
+            by_file[shown_path(file)].append(name)
+        for count, (file, names) in enumerate(by_file.items()):
+            self._item("flows" if count == 0 else "", f"{', '.join(names)}  ({file})")
+        if origins and self._told is None:
+            self._item("try", f"pyoco-client {self._address()}submit {next(iter(origins))} --wait")
+        self._told = dict(origins)
+
+    def refused(self, error: str, changed: Sequence[str], *, old_stay: bool) -> None:
+        """What there is now cannot be used."""
+        begin = f"{', '.join(changed)} changed, but " if changed else ""
+        self._say(Text.assemble((f"error: {begin}{error} {_IDS}", "red")))
+        stays = "the flows stay as they were" if old_stay else "there is no worker"
+        self._say(Text(f"{stays} until the file is mended and saved; no restart is needed"))
+
+    def died(self, ending: str) -> None:
+        """The worker ended by itself."""
+        self._say(Text(f"the worker {ending}; it is started anew, and goes on with its runs", style="yellow"))
+
+    def _address(self) -> str:
+        """What a client has to be told of where we are; nothing if it would look here anyway."""
+        try:
+            return "" if server_url() == self._url else f"--server {self._url} "
+        except InvalidInputError:  # the variable is wrong, and somebody is going to be told so
+            return f"--server {self._url} "
+
+    def _item(self, name: str, value: str) -> None:
+        self._say(Text.assemble(" " * _INDENT, (f"{name:<{_NAMES}}", "dim"), value))
+
+    def _say(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)

@@ -1,0 +1,182 @@
+"""``pyoco-server dev`` as a newcomer meets it: what it says, what becomes of a changed file, and what is left of it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.serving import Served, free_port, run_status, run_to_its_end, serving
+
+GREETING = """
+from pyoco import Flow, task
+
+@task
+def greet(name="you"):
+    return "hello " + name
+
+flow = Flow("greeting") >> greet
+"""
+FAREWELL = """
+farewell = Flow("farewell") >> greet
+"""
+MODEL = '''
+from pyoco_server.flows.flow_yaml import read_flow_yaml
+
+read = read_flow_yaml("""
+version: 1
+flow:
+  graph: base
+tasks:
+  base:
+    callable: flows:greet
+""", name="from-yaml")
+'''
+PATIENCE_SEC = 40.0
+
+
+def _until(told: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while not told():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def _says(served: Served, text: str) -> None:
+    _until(lambda: text in served.output.read_text(encoding="utf-8"), f"it never said {text!r}")
+
+
+def _completes(url: str, flow_name: str) -> str:
+    run_id: str = httpx.post(f"{url}/runs", json={"flow_name": flow_name}).json()["run_id"]
+    run_status(url, run_id, "COMPLETED", within_sec=PATIENCE_SEC)
+    return run_id
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+    now = time.time_ns()
+    os.utime(file, ns=(now, now + 1_000_000))
+
+
+def _children(process: int) -> list[int]:
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True, timeout=30)  # noqa: S607
+    pairs = [line.split() for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, parent in pairs if int(parent) == process]
+
+
+def _is_gone(process: int) -> bool:
+    """No such process, or one that has ended and nobody has asked how."""
+    state = subprocess.run(  # noqa: S603 a number
+        ["ps", "-o", "stat=", "-p", str(process)],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    ).stdout.strip()
+    return not state or state.startswith("Z")
+
+
+def test_it_says_where_everything_is_and_which_flows_there_are(tmp_path: Path) -> None:
+    _write(tmp_path / "flows.py", GREETING + FAREWELL + MODEL)
+    _write(tmp_path / "nightly.yaml", "version: 1\nflow:\n  graph: a\ntasks:\n  a:\n    callable: flows:greet\n")
+    port = free_port()
+    with serving(tmp_path, "dev", "flows.py", "nightly.yaml", "--port", str(port), port=port) as served:
+        _says(served, f"  try        pyoco-client --server {served.url} submit greeting --wait\n")
+        for flow_name in ("greeting", "farewell", "from-yaml", "nightly"):
+            _completes(served.url, flow_name)
+        code, said = served.stop(signal.SIGINT)
+    assert code == 130
+    assert f"pyoco-server is at {served.url}; Ctrl-C stops everything\n" in said
+    assert f"  dashboard  {served.url}/\n  API        {served.url}/docs\n  NATS       nats://127.0.0.1:" in said
+    assert "  flows      greeting, farewell, from-yaml  (flows.py)\n             nightly  (nightly.yaml)\n" in said
+    assert "Traceback" not in said
+
+
+def test_a_file_that_cannot_be_imported_any_more_changes_nothing(tmp_path: Path) -> None:
+    file, port = tmp_path / "flows.py", free_port()
+    _write(file, GREETING)
+    with serving(tmp_path, "dev", "flows.py", "--port", str(port), port=port) as served:
+        _says(served, "flows      greeting  (flows.py)")
+        _write(file, f"{GREETING}\nhalf = 1 / 0\n")
+        _says(served, "the flows stay as they were until the file is mended and saved; no restart is needed\n")
+        _completes(served.url, "greeting")
+        _write(file, GREETING + FAREWELL)
+        _says(served, "flows.py changed: the worker has it\n  flows      greeting, farewell  (flows.py)\n")
+        _completes(served.url, "farewell")
+        said = served.stop()[1]
+    assert "error: flows.py changed, but 'flows.py' cannot be imported: ZeroDivisionError: division by zero (" in said
+    assert f"{file}, line 10) [MSG-PYOCO-0018/ERR-PYOCO-0018]\n" in said
+    assert "Traceback" not in said
+
+
+def test_a_file_that_never_could_be_imported_is_waited_for(tmp_path: Path) -> None:
+    file, port = tmp_path / "flows.py", free_port()
+    _write(file, "import there_is_no_such_thing\n")
+    with serving(tmp_path, "dev", "flows.py", "--port", str(port), port=port) as served:
+        _says(served, "ModuleNotFoundError: No module named 'there_is_no_such_thing'")
+        _says(served, "there is no worker until the file is mended and saved")
+        _write(file, GREETING)
+        _completes(served.url, "greeting")
+        assert served.stop()[0] == 0
+
+
+def test_a_worker_that_dies_is_started_anew(tmp_path: Path) -> None:
+    port = free_port()
+    _write(tmp_path / "flows.py", GREETING)
+    with serving(tmp_path, "dev", "flows.py", "--port", str(port), port=port) as served:
+        _says(served, "flows      greeting")
+        before = _children(served.process.pid)
+        for child in before:
+            with contextlib.suppress(ProcessLookupError):
+                if "worker" in _command_of(child):
+                    os.kill(child, signal.SIGKILL)
+        _says(served, "the worker was ended by SIGKILL; it is started anew")
+        _completes(served.url, "greeting")
+        assert served.stop()[0] == 0
+
+
+def _command_of(process: int) -> str:
+    return subprocess.run(  # noqa: S603 a number
+        ["ps", "-o", "args=", "-p", str(process)],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    ).stdout
+
+
+def test_what_it_started_ends_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
+    port = free_port()
+    _write(tmp_path / "flows.py", GREETING)
+    with serving(tmp_path, "dev", "flows.py", "--port", str(port), port=port) as served:
+        run_id = _completes(served.url, "greeting")
+        children = _children(served.process.pid)
+        assert len(children) == 2  # NATS and the worker
+        served.process.kill()
+        served.process.wait()
+        for child in children:
+            _until(lambda child=child: _is_gone(child), f"{_command_of(child)} goes on")  # type: ignore[misc]
+    with serving(tmp_path, "dev", "flows.py", "--port", str(port), port=port) as served:
+        assert run_status(served.url, run_id, "COMPLETED") == "COMPLETED"  # the data took no harm
+        _completes(served.url, "greeting")
+        assert served.stop()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("import os\nos._exit(7)\n", "the worker ended with exit code 7 while it looked"),
+    ],
+)
+def test_once_gives_up_with_the_reason(tmp_path: Path, text: str, told: str) -> None:
+    _write(tmp_path / "flows.py", text)
+    ended = run_to_its_end(tmp_path, "dev", "flows.py", "--port", str(free_port()), "--submit", "greeting", "--once")
+    assert ended.returncode == 1
+    assert told in ended.stderr
+    assert "ERR-PYOCO-0018" in ended.stderr
