@@ -8,15 +8,21 @@ MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
 # Most tests wait for servers and processes: a few more at a time than there are cores. What fails in such company is run
 # once more, alone and in full view: a machine that is busy with other tests is no reason to fail, anything else is.
+# `make test` runs two groups at a time, so there that is done when both are through: `failed` remembers.
 AT_ONCE := -n 3 --dist loadfile
+PYTEST = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$(1)
+FAILED := .pytest_cache/failed
 define tests
-$(BIN)/python -m pytest $(1) $(2) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -p no:randomly $(2)
+$(call PYTEST,$@) $(1) $(2) || $(if $(TOGETHER),{ mkdir -p $(FAILED) && echo "$(2)" > $(FAILED)/$@; },$(call again,$@,$(2)))
+endef
+define again
+$(call PYTEST,$(1)) --last-failed --last-failed-no-failures none -p no:randomly $(2)
 endef
 EXAMPLES := $(addprefix examples/,demo.py hello.py async_tasks.py approval/approval.py nightly_report/nightly_report.py \
 	model_training/model_training.py image_pipeline/image_pipeline.yaml agent/agent.yaml)
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check audit unit flows platform gateway dashboard screenshots properties cluster chaos book fuzz format bench bench-peers docs site generated mutants dist release-check clean
+.PHONY: help setup demo test lane-1 lane-2 failed check audit unit flows platform gateway dashboard screenshots properties cluster chaos book fuzz format bench bench-growth bench-peers bench-page bench-parts docs site generated mutants dist release-check clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
@@ -34,8 +40,11 @@ help:
 	@echo "make chaos       everything under faults for some minutes (CHAOS='--minutes 20 --topology three')"
 	@echo "make book        README, tutorial and guides followed word by word; the release built, installed and used"
 	@echo "make fuzz        whatever comes in at the edges, for long"
-	@echo "make bench       benchmarks"
+	@echo "make bench       what a run costs, and everything around it, beside the floor: one table"
+	@echo "make bench-growth how that grows: with runs in flight, nodes, stored runs, streams"
 	@echo "make bench-peers the same beside other platforms, each installed in an environment of its own (long)"
+	@echo "make bench-page  their figures into docs/performance"
+	@echo "make bench-parts single parts: core, engine, worker, index, keys, wheels"
 	@echo "make mutants     mutation testing of the core"
 	@echo "make docs        write the generated documents anew, and build the site: build/site/index.html"
 	@echo "make dist        wheel and sdist, built twice and compared: dist/"
@@ -53,7 +62,23 @@ setup: $(READY)
 demo: $(READY)
 	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report || [ $$? -eq 130 ]
 
-test: check audit unit flows platform gateway dashboard properties
+test: $(READY)
+	@rm -rf $(FAILED)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check audit unit
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line TOGETHER=1 lane-1 lane-2
+	@$(MAKE) --no-print-directory failed
+
+lane-1:
+	@$(MAKE) --no-print-directory --jobs 1 flows platform properties
+
+lane-2:
+	@$(MAKE) --no-print-directory --jobs 1 gateway dashboard
+
+failed: $(READY)
+	@for group in $$(ls $(FAILED) 2>/dev/null); do \
+		echo "once more, alone: what failed of $$group"; \
+		$(call again,$$group,$$(cat $(FAILED)/$$group)) || exit 1; \
+	done
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -92,7 +117,7 @@ screenshots: $(READY)
 	$(BIN)/python -m tools.terminal_capture
 
 properties: $(READY)
-	$(call tests,-n 4 --dist loadfile,tests/chaos tests/cluster tests/upgrade tests/docs_site tests/properties tests/golden tests/fuzz tests/sim)
+	$(call tests,-n 4 --dist loadfile,tests/chaos tests/cluster tests/upgrade tests/docs_site tests/properties tests/golden tests/fuzz tests/sim tests/bench)
 
 cluster: $(READY)
 	PYOCO_CHAOS_THREE=1 $(BIN)/python -m pytest tests/cluster tests/chaos
@@ -111,16 +136,24 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)
+	$(BIN)/python -m bench --report bench.json
+
+bench-growth: $(READY)
+	$(BIN)/python -m bench.growth --report growth.json
+
+bench-peers: $(READY)
+	$(BIN)/python -m bench.peers --runs 1000 --rounds 3 --report peers.json
+
+bench-page: $(READY)
+	$(BIN)/python -m bench.page $(wildcard bench.json growth.json peers.json)
+
+bench-parts: $(READY)
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.engine
 	$(BIN)/python -m bench.worker
 	$(BIN)/python -m bench.run_index
-	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.auth
 	$(BIN)/python -m bench.wheels
-
-bench-peers: $(READY)
-	$(BIN)/python -m bench.peers --runs 1000 --rounds 3 --report peers.json
 
 docs: site
 	@echo "build/site/index.html"

@@ -97,7 +97,7 @@ def _serving(folder: str, port: str) -> Iterator[str]:
             stderr=file,
         )
         try:
-            _until(lambda: log.read_text(encoding="utf-8").count("\n") >= 2 or process.poll() is not None)
+            _until(lambda: "\n  try " in log.read_text(encoding="utf-8") or process.poll() is not None)
             yield log.read_text(encoding="utf-8")
         finally:
             process.send_signal(signal.SIGINT)

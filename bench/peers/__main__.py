@@ -5,10 +5,11 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.choosing import leave, some_of
 from bench.peers.candidate import Candidate
 from bench.peers.celery import Celery
 from bench.peers.dbos import Dbos
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what was asked for; 1 if ours could not be measured. What became of peers is in the table."""
     arguments = _parser().parse_args(argv)
     adopt_orphans()
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, leave)
     chosen = arguments.only or [candidate.name for candidate in (*OURS, *PEERS)]
     plan = Plan(arguments.runs, arguments.list_size, arguments.limit, arguments.fill_limit, arguments.syncs)
     told: dict[str, Any] = {"machine": machine(), "plan": dataclasses.asdict(plan), "measured": []}
@@ -63,22 +64,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--runs", type=int, default=500, help="runs a measurement (500); slow peers have fewer")
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured (1)")
-    parser.add_argument("--only", type=_some_of(names), help=f"some of {','.join(names)}")
+    parser.add_argument("--only", type=some_of(names), help=f"some of {','.join(names)}")
     parser.add_argument("--list-size", type=int, default=10_000, help="runs there when the list is asked for; 0: never")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds a candidate may take, about (300)")
     parser.add_argument("--fill-limit", type=float, default=300.0, help="seconds for the runs to list, besides (300)")
     parser.add_argument("--no-syncs", dest="syncs", action="store_false", help="do not count sync calls")
     parser.add_argument("--report", type=Path, help="where to write the figures as JSON")
     return parser
-
-
-def _some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        if unknown := sorted(set(text.split(",")) - set(known)):
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}")
-        return text.split(",")
-
-    return parse
 
 
 def _in_turn(chosen: Sequence[str], rounds: int) -> Iterator[Candidate]:
@@ -96,11 +88,6 @@ def _in_turn(chosen: Sequence[str], rounds: int) -> Iterator[Candidate]:
 def _progress(figures: Figures) -> str:
     rate = "" if figures.runs_per_sec is None else f" {figures.runs_per_sec:.0f} runs/s"
     return f"{figures.name}:{rate} {figures.problem or 'done'}"
-
-
-def _leave(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once: nothing shall disturb the clearing up
-    sys.exit(143)
 
 
 if __name__ == "__main__":

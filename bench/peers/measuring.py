@@ -77,11 +77,16 @@ def measure(candidate: Candidate, plan: Plan) -> Figures:
         ):
             figures.disk_sync_ms, figures.load = disk_sync_ms(Path(name)), os.getloadavg()[0]
             candidate.start(stand)
-            stand.ask(None, START_SEC)
-            _Measurement(candidate, plan, stand, figures).everything()
+            measure_standing(candidate, plan, stand, figures)
     except (CandidateError, OSError) as error:
         figures.problem = str(error)
     return figures
+
+
+def measure_standing(candidate: Candidate, plan: Plan, stand: Stand, figures: Figures) -> None:
+    """Measure a candidate whose processes are there, its client among them; CandidateError: not further than this."""
+    stand.ask(None, START_SEC)
+    _Measurement(candidate, plan, stand, figures).everything()
 
 
 def disk_sync_ms(directory: Path) -> float:
@@ -166,7 +171,7 @@ class _Measurement:
             raise CandidateError(f"{bad} of {answer['done']} runs had not ended well")
 
     def _used_ms(self, before: Mapping[str, float], runs: int) -> dict[str, float]:
-        return {role: (now - before[role]) * 1e3 / runs for role, now in self._stand.processor_sec().items()}
+        return {role: (now - before.get(role, 0.0)) * 1e3 / runs for role, now in self._stand.processor_sec().items()}
 
     def _syncs(self) -> None:
         """Counted apart, because it slows everything down."""

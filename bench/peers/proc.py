@@ -36,6 +36,14 @@ def memory_mib(pids: Iterable[int]) -> float:
     return sum(_pss_kib(pid) for pid in pids) / 1024
 
 
+def name(pid: int) -> str:
+    """What its program is called; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def traced(pid: int) -> bool:
     """Is somebody following all its threads?"""
     try:

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START_SEC = 90.0
 STOP_SEC = 10.0
 CLIENT = "client"
+NATS = "nats-server"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -87,17 +88,30 @@ class Stand:
             raise CandidateError(answer["error"])
         return answer
 
+    def kill(self, role: str) -> None:
+        """End a process as a power cut would."""
+        self._started[role].kill()
+        self._started[role].wait()
+
     def processor_sec(self) -> dict[str, float]:
         """What every role has used so far."""
-        return {role: proc.processor_sec(proc.descendants([one.pid])) for role, one in self._started.items()}
+        return {role: proc.processor_sec(pids) for role, pids in self._by_role().items()}
 
     def memory_mib(self) -> dict[str, float]:
         """What every role holds."""
-        return {role: proc.memory_mib(proc.descendants([one.pid])) for role, one in self._started.items()}
+        return {role: proc.memory_mib(pids) for role, pids in self._by_role().items()}
 
     def pids(self) -> set[int]:
         """All processes but the client's."""
         return proc.descendants(one.pid for role, one in self._started.items() if role != CLIENT)
+
+    def _by_role(self) -> dict[str, set[int]]:
+        """The processes of each role; an embedded NATS server is a role of its own, whoever started it."""
+        roles: dict[str, set[int]] = {}
+        for role, one in self._started.items():
+            for pid in proc.descendants([one.pid]):
+                roles.setdefault(NATS if proc.name(pid) == NATS else role, set()).add(pid)
+        return roles
 
     def log_tail(self, role: str) -> str:
         """The end of what it wrote, on one line."""

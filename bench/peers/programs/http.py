@@ -8,6 +8,10 @@ from typing import Any
 FRESH_SEC = 2.0
 
 
+class NotNowError(RuntimeError):
+    """The server says that it cannot answer at the moment."""
+
+
 class Http:
     """One server, as many connections as there are requests at a time."""
 
@@ -18,15 +22,16 @@ class Http:
     async def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 any JSON
         """Send a request and return the JSON that came back, or None."""
         content = b"" if body is None else json.dumps(body).encode()
-        kind = "" if body is None else "Content-Type: application/json\r\n"
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAccept: application/json\r\n{kind}"
+        told = "" if body is None else "Content-Type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAccept: application/json\r\n{told}"
         request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         reader, writer = await self._connection()
         writer.write(request)
         status, answer = await _read(reader)
         self._free.append((time.monotonic(), reader, writer))
         if not 200 <= status < 300:
-            raise RuntimeError(f"{method} {path}: {status} {answer[:500].decode(errors='replace')}")
+            kind = NotNowError if status == 503 else RuntimeError
+            raise kind(f"{method} {path}: {status} {answer[:500].decode(errors='replace')}")
         return json.loads(answer) if answer else None
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

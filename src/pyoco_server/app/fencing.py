@@ -57,15 +57,32 @@ class InTime(functools.partial[Any]):
 
 
 class Fencing:
-    """Takes note of when this process began which attempts."""
+    """Takes note of when this process began which attempts, and of when it last looked at the log.
+
+    A look tells of all attempts: when a thousand come late at once, one of them looks for all.
+    """
 
     def __init__(self, execution: Execution, worker_id: str, *, late_sec: float) -> None:
         """``late_sec``: less than anybody waits before they take over."""
         self.execution = execution
         self.late = timedelta(seconds=late_sec)
         self.begun_at: dict[str, datetime] = {}
+        self.looked_at: datetime | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._worker_id = worker_id
         execution.subscribe(self._listen)
+
+    async def look(self) -> None:
+        """Read what is new in the log; those who want to at the same time share it."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name=f"{self.execution.execution_id} fence")
+            self._looking.add_done_callback(_seen)
+        await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
+        asked_at = self.execution.clock.now()
+        await self.execution.load()
+        self.looked_at = asked_at
 
     def _listen(self, events: Sequence[Event], _state: ExecutionState) -> None:
         for event in events:
@@ -83,6 +100,7 @@ class Fence:
         self.problem: PyocoServerError | None = None
         """Why the function was not called, if it was not."""
         self._workshop = workshop
+        self._fencing = fencing
         self._execution = fencing.execution
         self._late = fencing.late
         self._node_id = node_id
@@ -159,15 +177,26 @@ class Fence:
             for _ in range(_TRIES):  # one can be away while one looks, too
                 if not self._is_late():
                     return
-                await self._look()
+                if not self._has_been_looked():
+                    await self._fencing.look()
+                self._check_is_newest()
         except PyocoServerError as error:
             self.problem = error
             raise
 
-    async def _look(self) -> None:
-        asked_at = self._execution.clock.now()
-        await self._execution.load()
-        self._known_at = asked_at
+    def _has_been_looked(self) -> bool:
+        """Has somebody looked at the log lately, for another attempt of the run?"""
+        looked_at = self._fencing.looked_at
+        return looked_at is not None and self._execution.clock.now() - looked_at <= self._late
+
+    def _check_is_newest(self) -> None:
+        self._known_at = self._fencing.looked_at
         node = self._execution.state.nodes[self._node_id]
         if node.attempt != self._attempt or node.is_terminal:
             raise TooLateError(f"attempt {self._attempt} of '{self._node_id}' is over")
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Those who shared it were told how it ended; there may be none left of them."""
+    if not task.cancelled():
+        task.exception()

@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 _AWAY_SEC: Final = 0.5
 """Between two looks whether the queue is back."""
 
+_BEATS: Final = 32
+"""How many runs give a sign of life at the same time."""
+
 _WATCH_SEC: Final = 5.0
 
 T = TypeVar("T")
@@ -202,7 +205,9 @@ class Worker:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._options.run_heartbeat_interval_sec)
-            await asyncio.gather(*(driven.beat() for driven in [*self._handler.running.values()]))
+            running = [*self._handler.running.values()]
+            for first in range(0, len(running), _BEATS):  # many at once would keep the ends of runs waiting
+                await asyncio.gather(*(driven.beat() for driven in running[first : first + _BEATS]))
 
     async def _say_in_progress(self) -> None:
         while True:

@@ -1,0 +1,50 @@
+"""Who hears of the ends of runs from NATS itself: nobody has to look, so that looking is not what is measured."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from bench.floor import connected
+
+PATIENCE_SEC = 300.0
+_SUBJECT = "$KV.pyoco_runs."
+_COMPLETED, _OTHER_ENDS = b'"status":"COMPLETED"', (b'"status":"FAILED"', b'"status":"CANCELLED"')
+
+
+class Ends:
+    """When which run's last snapshot was stored."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, float] = {}
+        self._ended = asyncio.Event()
+        self._problem: str | None = None
+
+    async def hear(self, message: Any) -> None:  # noqa: ANN401 nats-py has no types to speak of
+        """A snapshot was stored."""
+        if any(end in message.data for end in _OTHER_ENDS):
+            self._problem = f"a run did not end well: {message.data[:2_000]!r}"
+            self._ended.set()
+        elif _COMPLETED in message.data:
+            self.at.setdefault(message.subject.removeprefix(_SUBJECT), time.perf_counter())
+            self._ended.set()
+
+    async def all_of(self, count: int) -> None:
+        """Wait until so many have ended."""
+        async with asyncio.timeout(PATIENCE_SEC):
+            while len(self.at) < count:
+                self._ended.clear()
+                await self._ended.wait()
+                if self._problem is not None:
+                    raise RuntimeError(self._problem)
+
+
+@contextlib.asynccontextmanager
+async def ends_of_runs(nats_url: str) -> AsyncIterator[Ends]:
+    """Hear of every run that ends from now on."""
+    async with connected(nats_url) as connection:
+        ends = Ends()
+        await connection.subscribe(f"{_SUBJECT}>", cb=ends.hear)
+        await connection.flush()
+        yield ends

@@ -1,0 +1,1 @@
+"""How the cost of a run behaves as there is more of something: ``python -m bench.growth``."""
