@@ -116,8 +116,8 @@ screenshots: $(READY)
 	PYOCO_SCREENSHOTS=1 $(BIN)/python -m pytest -p no:randomly tests/dashboard/test_screenshots.py
 	$(BIN)/python -m tools.terminal_capture
 
-properties: $(READY)
-	$(call tests,-n 4 --dist loadfile,tests/chaos tests/cluster tests/upgrade tests/docs_site tests/properties tests/golden tests/fuzz tests/sim tests/bench)
+properties: $(READY) # the longest first, in this order
+	$(call tests,-n 4 --dist loadfile --no-loadscope-reorder --randomly-dont-reorganize,tests/chaos tests/sim tests/fuzz tests/properties tests/cluster tests/upgrade tests/golden tests/docs_site tests/bench)
 
 cluster: $(READY)
 	PYOCO_CHAOS_THREE=1 $(BIN)/python -m pytest tests/cluster tests/chaos

@@ -1,4 +1,4 @@
-"""The whole platform under faults for a minute; ``make chaos`` does the same for as long as one likes."""
+"""The whole platform under faults for two minutes; ``make chaos`` does the same for as long as one likes."""
 
 import os
 import random
@@ -11,13 +11,20 @@ from chaos.faults import KINDS, Planned, schedule
 SEED = 8 if os.environ.get("CI") else random.randrange(1_000_000)
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize(("topology", "minutes"), [("one", "0.9"), ("three", "0.8")])
-def test_everything_holds(topology: str, minutes: str, tmp_path: Path) -> None:
+RATE = "1.5"
+"""Faults are what this is about. A few runs at any time are enough to be hit by each of them, and leave the processor
+to the tests beside this one."""
+MINUTES = {"one": "1.9", "three": "0.8"}
+"""With the calm at its beginning and end, there are two minutes of load on one server."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("topology", ["one", "three"])
+def test_everything_holds(topology: str, tmp_path: Path) -> None:
     if topology == "three" and "PYOCO_CHAOS_THREE" not in os.environ:
         pytest.skip("three servers in namespaces of their own take another minute and a half: make cluster")
     report = tmp_path / "report.md"
-    arguments = ["--minutes", minutes, "--seed", str(SEED), "--topology", topology, "--rate", "4"]
+    arguments = ["--minutes", MINUTES[topology], "--seed", str(SEED), "--topology", topology, "--rate", RATE]
     end = main([*arguments, "--patience", "80", "--report", str(report)])
     if end == NOT_POSSIBLE:
         assert topology == "three"

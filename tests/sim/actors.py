@@ -9,7 +9,6 @@ import msgspec
 
 from pyoco_server.adapters.ids import uuid_maker
 from pyoco_server.adapters.memory.beginnings import MemoryBeginnings
-from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
 from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
 from pyoco_server.adapters.readmodel import SqliteRunIndex
@@ -37,7 +36,17 @@ from tests.sim.clock import SimClock
 from tests.sim.flows import FLOWS
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network
-from tests.sim.ports import SimFeed, SimLetters, SimLog, SimOutputs, SimQueue, SimRegistry, SimSnapshots, SimSpentJobs
+from tests.sim.ports import (
+    SimFeed,
+    SimGraphs,
+    SimLetters,
+    SimLog,
+    SimOutputs,
+    SimQueue,
+    SimRegistry,
+    SimSnapshots,
+    SimSpentJobs,
+)
 
 ACK_WAIT_SEC: Final = 3.0
 GRACE_SEC: Final = 2.0
@@ -75,7 +84,7 @@ class Store:
         self.letters = SimLetters(network)
         self.registry = SimRegistry(network)
         self.outputs = SimOutputs(network)
-        self.graphs = MemoryGraphRegistry()
+        self.graphs = SimGraphs(network)
 
     def desk_parts(self, clock: Clock, chance: random.Random) -> dict[str, Any]:
         """What the use cases of a gateway are made of."""

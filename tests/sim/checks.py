@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pyoco_server.app.command_desk import KEY
 from pyoco_server.app.ports import RunQuery
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.submitting import was_taken_back
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Problem = tuple[str, str]
 FEWEST_DELIVERIES = 3
 """Nobody gives up on a run before that."""
+_BEGINNINGS = (Kind.SUBMIT, Kind.CREATE)
 UNTOLD = ("heartbeat_at", "driven_by")
 """What a snapshot says beside the log."""
 
@@ -37,7 +39,7 @@ def logged(world: "World", run_id: str) -> tuple[Sequence[Event], int]:
 
 async def quiet_problem(world: "World") -> Problem | None:
     """What snapshots and lists do not tell yet; None if all is told."""
-    for run_id in world.runs:
+    for run_id in world.known:
         problem = _snapshot_problem(world, run_id)
         if problem is not None:
             return problem
@@ -77,7 +79,7 @@ async def _list_problem(world: "World") -> Problem | None:
         ids = [str(summary["run_id"]) for summary in found]
         if len(ids) != len(set(ids)):
             return name, f"{place.name} shows a run twice: {ids}"
-        for run_id in world.runs:
+        for run_id in world.known:
             stored = at_once(world.store.snapshots.inner.read(run_id))
             shown = next((summary for summary in found if summary["run_id"] == run_id), None)
             if shown is None:
@@ -96,8 +98,10 @@ def check_at_the_end(world: "World") -> None:
     """Hold everything that was written and told against the rules."""
     for run_id in _all_runs(world):
         _check_log(world, run_id)
-    for run_id in world.runs:
+    for run_id in world.known:
         _check_accepted(world, run_id)
+    for execution_id in world.outside.executions:
+        _check_commands(world, execution_id)
     _check_keys(world)
     _check_answers(world)
 
@@ -129,7 +133,10 @@ def _check_who_ended_what(world: "World", run_id: str, events: Sequence[Event]) 
         if isinstance(payload, NodeStarted):
             began[payload.node_id] = payload.worker_id
             continue
-        if not isinstance(payload, NodeSucceeded | NodeFailReported) or (run_id, payload.node_id) not in world.called:
+        if not isinstance(payload, NodeSucceeded | NodeFailReported):
+            continue
+        is_outside = run_id in world.outside.executions and began.get(payload.node_id) is not None
+        if not is_outside and (run_id, payload.node_id) not in world.called:
             continue  # a wait may be ended by anybody
         if event.actor.id != began.get(payload.node_id):
             told = f"{event.actor.id} ended what {began.get(payload.node_id)} began"
@@ -162,14 +169,30 @@ def _check_failure(world: "World", run_id: str, state: ExecutionState) -> None:
         times = world.store.queue.deliveries.get(run_id, 0)
         if times < FEWEST_DELIVERIES:
             world.violation("a run fails for a reason", f"{run_id} was given up on after {times} deliveries")
+    elif run_id in world.outside.executions:
+        if not any(each.fields["type"] == "FailNode" for each in world.outside.of(run_id)):
+            world.violation("a run fails for a reason", f"{run_id} failed, and nobody said so: {state.failure}")
     elif world.flow_of[run_id] not in FAILING:
         world.violation("a run fails for a reason", f"{run_id} failed: {state.failure}")
+
+
+def _check_commands(world: "World", execution_id: str) -> None:
+    """What was answered has happened; the same again leads to nothing more, and is not refused if it was done."""
+    events, _ = logged(world, execution_id)
+    ids = [event.event_id for event in events]
+    for each in world.outside.of(execution_id):
+        missing = [event_id for event_id in each.event_ids if event_id not in ids]
+        if missing:
+            world.violation("what was answered is in the log", f"{each}, but not {missing}")
+        under_key = [event.type for event in events if each.key and event.payload.extra.get(KEY) == each.key]
+        if len(under_key) != len(set(under_key)) or (under_key and each.refusal is not None):
+            world.violation("one key stands for one command", f"{each}; the log has {', '.join(under_key)}")
 
 
 def _check_keys(world: "World") -> None:
     """One key, one run."""
     by_key: dict[str | None, set[str]] = {}
-    for each in world.history.of(Kind.SUBMIT):
+    for each in (*world.history.of(Kind.SUBMIT), *world.history.of(Kind.CREATE)):
         if each.run_id:
             by_key.setdefault(each.key, set()).add(each.run_id)
     for key, runs in by_key.items():
@@ -178,22 +201,27 @@ def _check_keys(world: "World") -> None:
 
 
 def _check_answers(world: "World") -> None:
-    for run_id in world.runs:
+    for run_id in world.known:
         about = _about(world, run_id)
-        keys = {each.key for each in about if each.kind is Kind.SUBMIT}
-        unknown = [each for each in world.history.of(Kind.SUBMIT) if each.key in keys and not each.run_id]
-        ordered = [each for each in [*unknown, *about] if each.kind in {Kind.SUBMIT, Kind.CANCEL, Kind.GET}]
+        keys = {each.key for each in about if each.kind in _BEGINNINGS}
+        unknown = [
+            each for kind in _BEGINNINGS for each in world.history.of(kind) if each.key in keys and not each.run_id
+        ]
+        ordered = [each for each in [*unknown, *about] if each.kind is not Kind.LOOK]
         if not is_linearizable(ordered):
             world.violation("answers are linearizable", "; ".join(map(str, ordered)))
         _check_looks(world, run_id, about)
 
 
 def _check_looks(world: "World", run_id: str, about: Sequence[Operation]) -> None:
-    """A snapshot may be old, but it is there, and of two looks in a row the later sees no less."""
+    """A snapshot may be old, but it is there, and of two looks in a row the later sees no less.
+
+    An execution is answered for before it has a snapshot: whoever drives it has the log.
+    """
     looks = [each for each in about if each.kind is Kind.LOOK and each.is_known]
-    submitted = min(each.answered or 0 for each in about if each.kind is Kind.SUBMIT and each.is_known)
+    submitted = [each.answered or 0 for each in about if each.kind is Kind.SUBMIT and each.is_known]
     for look in looks:
-        if look.answer == ABSENT and look.asked > submitted:
+        if look.answer == ABSENT and submitted and look.asked > min(submitted):
             world.violation("no acknowledged run is lost", f"{run_id} could not be seen: {look}")
         before = [each.position for each in looks if (each.answered or 0) < look.asked]
         if look.position < max(before, default=0):

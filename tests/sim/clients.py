@@ -1,52 +1,27 @@
 """Those who use the platform: they ask gateways, and write down what they were told."""
 
 import asyncio
-import random
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from pyoco_server.app.idempotency import IdempotencyKeyError
 from pyoco_server.app.ports import RunQuery, UnavailableError
-from pyoco_server.app.run_desk import RunNotFoundError
-from pyoco_server.app.run_queries import page_of_runs, visible_run, visible_snapshot
+from pyoco_server.app.run_queries import page_of_runs, visible_run
 from pyoco_server.app.statuses import run_status
 from pyoco_server.app.submitting import Submission
-from pyoco_server.core import Actor, ActorKind, CommandRejected
+from pyoco_server.core import Actor, ActorKind
 from pyoco_server.gateway.outages import in_time
 from tests.sim.actors import Gateway
+from tests.sim.asking import EXPECTED, Caller, NoAnswerError
 from tests.sim.flows import FLOWS, PARAMS, WAITING
-from tests.sim.history import ABSENT, REFUSED, History, Kind, Operation
-from tests.sim.loop import Process, SimLoop
-from tests.sim.network import QUICK_SEC, Network
-
-if TYPE_CHECKING:
-    from tests.sim.world import World
-
-R = TypeVar("R")
-Request = Callable[[Gateway], Coroutine[Any, Any, R]]
+from tests.sim.history import Kind, Operation
 
 USER: Final = Actor(ActorKind.USER, "ann")
-PATIENCE_SEC: Final = 12.0
-EXPECTED: Final = (UnavailableError, CommandRejected, RunNotFoundError, IdempotencyKeyError)
 FLOW_NAMES: Final = sorted(FLOWS)
 
 
-class NoAnswerError(Exception):
-    """The gateway did not answer: whether it did what it was asked to, nobody knows."""
-
-
-class Client:
+class Client(Caller):
     """One user with a program."""
-
-    def __init__(self, world: "World", name: str, chance: random.Random) -> None:
-        self.process: Process = world.loop.process(name)
-        self._world = world
-        self._loop: SimLoop = world.loop
-        self._network: Network = world.network
-        self._history: History = world.history
-        self._chance = chance
 
     async def act(self, times: int, within_sec: float) -> None:
         """Do this and that for a while."""
@@ -111,21 +86,8 @@ class Client:
     async def look(self) -> None:
         """Look at a run's snapshot."""
         run_id = self._some_run()
-        if run_id is None:
-            return
-        operation = Operation(Kind.LOOK, run_id, self._loop.steps, client=self.process.name)
-        with self._history.asking(operation):
-            try:
-                stored = await self._ask(
-                    f"look {run_id}", lambda gate: visible_snapshot(gate.snapshots, run_id, tenant_id=None)
-                )
-                operation.answer = str(msgspec.json.decode(stored.body)["status"])
-                operation.position = stored.position
-            except RunNotFoundError:
-                operation.answer = ABSENT
-            except (NoAnswerError, UnavailableError):
-                return
-            operation.answered = self._loop.steps
+        if run_id is not None:
+            await self._look(run_id)
 
     async def resume(self) -> None:
         """Let a waiting node go on."""
@@ -205,61 +167,6 @@ class Client:
         finally:
             self._world.watched.discard(run_id)
 
-    # --- Asking ------------------------------------------------------------------------------------------------------
-
-    async def _asking_about(self, kind: Kind, run_id: str, request: Request[R], told: Callable[[R], str]) -> None:
-        operation = Operation(kind, run_id, self._loop.steps, client=self.process.name)
-        with self._history.asking(operation):
-            try:
-                operation.answer = told(await self._ask(f"{kind} {run_id}", request))
-            except RunNotFoundError:
-                operation.answer = ABSENT
-            except CommandRejected:
-                operation.answer = REFUSED
-            except (NoAnswerError, UnavailableError):
-                return
-            operation.answered = self._loop.steps
-
-    async def _ask(self, name: str, request: Request[R]) -> R:
-        """Have a gateway do something; NoAnswerError if none answers."""
-        gates = self._world.gateways
-        place = gates[int(self._chance.random() * len(gates))]
-        self._network.note(f"asks {place.name}: {name}")
-        answer: asyncio.Future[R] = self._loop.create_future()
-        self._loop.server_later(QUICK_SEC * self._chance.random(), self._begin, place, request, answer)
-        try:
-            async with asyncio.timeout(PATIENCE_SEC):
-                found = await answer
-        except TimeoutError as error:
-            self._network.note(f"has no answer to: {name}")
-            raise NoAnswerError from error
-        except EXPECTED as error:
-            self._network.note(f"is told {type(error).__name__}: {name}")
-            raise
-        self._network.note(f"is told: {name}{_shown(found)}")
-        return found
-
-    def _begin(self, place: Any, request: Request[R], answer: "asyncio.Future[R]") -> None:
-        if place.gateway is not None and place.gateway.is_open and place.process.alive:
-            self._loop.start(place.process, self._serve(place.gateway, request, answer))
-
-    async def _serve(self, gateway: Gateway, request: Request[R], answer: "asyncio.Future[R]") -> None:
-        """What the gateway does about a request."""
-        try:
-            found = await request(gateway)
-        except EXPECTED as error:
-            if not answer.done():
-                answer.set_exception(error)
-        except Exception as error:  # noqa: BLE001 a gateway answers 500, and that is a finding
-            self._world.violation("no request crashes", repr(error))
-        else:
-            if not answer.done():
-                answer.set_result(found)
-
     def _some_run(self) -> str | None:
         runs = self._world.runs
         return runs[int(self._chance.random() * len(runs))] if runs else None
-
-
-def _shown(found: object) -> str:
-    return f" → {found.get('run_id')} {found.get('status')}" if isinstance(found, dict) else ""

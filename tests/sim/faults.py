@@ -37,6 +37,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     max_deliver: int
     sweeps: bool
     """Do gateways sweep? Without, nothing goes wrong but with workers, and what they do must suffice by itself."""
+    wake_loss: float = 0.0
+    """How many wake-ups get lost where nobody sweeps: whoever sends them must not leave it at that."""
 
     @override
     def __str__(self) -> str:
@@ -80,4 +82,5 @@ def _without_sweeps(chance: random.Random) -> Faults:
         slow_disk_sec=0.0,
         max_deliver=MANY,
         sweeps=False,
+        wake_loss=chance.choice([0.0, 0.5, 1.0]),
     )

@@ -14,6 +14,10 @@ REFUSED: Final = "refused"
 """It was not done, and never will be."""
 ABSENT: Final = "absent"
 """There is no such run."""
+CREATED: Final = "created"
+"""There was no such execution, and now there is."""
+EXISTS: Final = "exists"
+"""There was one already."""
 
 
 @unique
@@ -21,6 +25,8 @@ class Kind(StrEnum):
     """What was asked."""
 
     SUBMIT = "submit"
+    CREATE = "create"
+    """An execution somebody outside will drive."""
     CANCEL = "cancel"
     GET = "get"
     """How the run stands, from its log."""

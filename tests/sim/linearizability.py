@@ -8,7 +8,7 @@ moment, or never. What was answered says which moments are possible.
 from collections.abc import Sequence
 from typing import Final
 
-from tests.sim.history import ABSENT, REFUSED, Kind, Operation
+from tests.sim.history import ABSENT, CREATED, EXISTS, REFUSED, Kind, Operation
 
 PENDING, RUNNING, CANCELLING = "PENDING", "RUNNING", "CANCELLING"
 COMPLETED, FAILED, CANCELLED = "COMPLETED", "FAILED", "CANCELLED"
@@ -38,6 +38,8 @@ def effect(operation: Operation, state: str) -> str | None:
     match operation.kind:
         case Kind.SUBMIT:  # the same request again has the same answer, however far the run is by then
             behind, told = PENDING if state == ABSENT else state, PENDING
+        case Kind.CREATE:
+            behind, told = (PENDING, CREATED) if state == ABSENT else (state, EXISTS)
         case Kind.CANCEL:
             behind = told = CANCELLING if state in {PENDING, RUNNING} else state
         case Kind.GET | Kind.LOOK:  # last of a closed set

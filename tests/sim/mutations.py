@@ -1,12 +1,12 @@
 """Bugs planted in the real code, one method each, to see whether the simulator finds them.
 
 Each is a context manager that replaces one method of a real class, and puts it back. None of them is far-fetched: each
-is a line somebody could have forgotten.
+is a line somebody could have forgotten. Those about commands from outside are in ``outside_mutations.py``.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
@@ -27,25 +27,11 @@ from pyoco_server.worker.dispositions import Ack, Disposition
 from pyoco_server.worker.driven_run import DrivenRun
 from pyoco_server.worker.job_handler import JobHandler
 from tests.sim.network import at_once
+from tests.sim.outside_mutations import OUTSIDE
+from tests.sim.planting import Mutation, kept_in, replaced
 
-Mutation = Callable[[], contextlib.AbstractContextManager[None]]
 MUTATIONS: Final[dict[str, Mutation]] = {}
-
-
-def _mutation(made: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
-    """Keep a mutation under its function's name."""
-    MUTATIONS[made.__name__] = contextlib.contextmanager(made)  # keeps the docstring: it is shown in the documents
-    return made
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, replacement: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+_mutation = kept_in(MUTATIONS)
 
 
 # --- The store -------------------------------------------------------------------------------------------------------
@@ -62,7 +48,7 @@ def drop_the_compare_and_set() -> Iterator[None]:
         _, end = at_once(log.read(execution_id, after=after))
         return await original(log, execution_id, commit, after=end, quiet=quiet)
 
-    with _replaced(MemoryEventLog, "append", append):
+    with replaced(MemoryEventLog, "append", append):
         yield
 
 
@@ -79,7 +65,7 @@ def a_conflict_reported_as_success() -> Iterator[None]:
         except LogConflictError:
             return at_once(log.read(execution_id))[1]
 
-    with _replaced(MemoryEventLog, "append", append):
+    with replaced(MemoryEventLog, "append", append):
         yield
 
 
@@ -93,7 +79,7 @@ def snapshot_without_position_check() -> Iterator[None]:
     ) -> int | None:
         return await original(snapshots, run_id, body, position=max(position, 1 << 40), revision=revision)
 
-    with _replaced(MemorySnapshots, "write", write):
+    with replaced(MemorySnapshots, "write", write):
         yield
 
 
@@ -105,7 +91,7 @@ def index_takes_part_of_a_batch() -> Iterator[None]:
     async def apply(index: SqliteRunIndex, changes: Sequence[SnapshotChange], position: int) -> None:
         await original(index, changes[: max(1, len(changes) - 1)], position)
 
-    with _replaced(SqliteRunIndex, "apply", apply):
+    with replaced(SqliteRunIndex, "apply", apply):
         yield
 
 
@@ -121,7 +107,7 @@ def idempotency_key_ignored() -> Iterator[None]:
         del key
         return await original(once, *args, key=None, **options)
 
-    with _replaced(Once, "submit", submit):
+    with replaced(Once, "submit", submit):
         yield
 
 
@@ -136,7 +122,7 @@ def accepted_before_it_is_durable() -> Iterator[None]:
         except UnavailableError:
             return {"run_id": options.get("run_id"), "status": "PENDING"}
 
-    with _replaced(Submitter, "submit", submit):
+    with replaced(Submitter, "submit", submit):
         yield
 
 
@@ -148,7 +134,7 @@ def take_back_what_others_submitted() -> Iterator[None]:
     async def submit(submitter: Submitter, submission: Any, actor: Actor, **options: Any) -> Any:
         return await original(submitter, submission, actor, **{**options, "is_shared": False})
 
-    with _replaced(Submitter, "submit", submit):
+    with replaced(Submitter, "submit", submit):
         yield
 
 
@@ -166,7 +152,7 @@ def cancel_answered_before_it_is_durable() -> Iterator[None]:
         except UnavailableError:
             return {"run_id": run_id, "status": "CANCELLING"}
 
-    with _replaced(RunDesk, "cancel", cancel):
+    with replaced(RunDesk, "cancel", cancel):
         yield
 
 
@@ -177,7 +163,7 @@ def forget_the_wake_up_after_resume() -> Iterator[None]:
     async def wake(_desk: RunDesk, _run: OpenRun, *, rescue: bool = False) -> None:
         del rescue
 
-    with _replaced(RunDesk, "wake", wake):
+    with replaced(RunDesk, "wake", wake):
         yield
 
 
@@ -196,7 +182,7 @@ def sweep_without_rereading_the_log() -> Iterator[None]:
         await desk.write(run)
         return run.snapshot()
 
-    with _replaced(RunDesk, "expire", expire):
+    with replaced(RunDesk, "expire", expire):
         yield
 
 
@@ -207,7 +193,7 @@ def nobody_audits_snapshots() -> Iterator[None]:
     async def audit(_audit: SnapshotAudit) -> None:
         return
 
-    with _replaced(SnapshotAudit, "audit", audit):
+    with replaced(SnapshotAudit, "audit", audit):
         yield
 
 
@@ -223,7 +209,7 @@ def ack_before_the_terminal_commit() -> Iterator[None]:
         await driven.delivery.ack()
         return await original(driven, driven_by)
 
-    with _replaced(DrivenRun, "drive", drive):
+    with replaced(DrivenRun, "drive", drive):
         yield
 
 
@@ -234,7 +220,7 @@ def every_wake_up_is_needless() -> Iterator[None]:
     async def needless(_handler: JobHandler, _job: Any, _known: Any, _delivery: Delivery) -> Disposition | None:
         return Ack()
 
-    with _replaced(JobHandler, "_needless_wake_up", needless):
+    with replaced(JobHandler, "_needless_wake_up", needless):
         yield
 
 
@@ -249,14 +235,14 @@ def ack_a_cancel_that_has_not_converged() -> Iterator[None]:
     def after(handler: JobHandler, rest: Any, job: Any, driven: DrivenRun) -> Disposition:
         return Ack() if driven.run.state.is_cancel_requested else original(handler, rest, job, driven)
 
-    with _replaced(Driver, "_interrupt", interrupt), _replaced(JobHandler, "_after", after):
+    with replaced(Driver, "_interrupt", interrupt), replaced(JobHandler, "_after", after):
         yield
 
 
 @_mutation
 def take_over_without_fencing() -> Iterator[None]:
     """Whoever was away begins what they meant to begin, however late it is."""
-    with _replaced(Fence, "_is_late", lambda _fence: False):
+    with replaced(Fence, "_is_late", lambda _fence: False):
         yield
 
 
@@ -268,7 +254,7 @@ def a_wait_begins_twice() -> Iterator[None]:
         with contextlib.suppress(CommandRejected):
             await work._execution.do(work._starter.waiting(node_id, spec), observed=True)
 
-    with _replaced(Work, "_wait", wait):
+    with replaced(Work, "_wait", wait):
         yield
 
 
@@ -281,7 +267,7 @@ def ignore_the_attempt() -> Iterator[None]:
         await work._execution.load()
         await original(work, node_id, work._execution.state.nodes[node_id].attempt, outcome)
 
-    with _replaced(Work, "_report", report):
+    with replaced(Work, "_report", report):
         yield
 
 
@@ -296,7 +282,7 @@ def a_timeout_taken_for_a_failure() -> Iterator[None]:
         except UnavailableError as error:
             await work._tell(FailNode, node_id, error={"code": "TIMEOUT", "message": str(error)}, retryable=False)
 
-    with _replaced(Work, "_report", report):
+    with replaced(Work, "_report", report):
         yield
 
 
@@ -311,7 +297,7 @@ def the_second_delivery_counts_as_the_last() -> Iterator[None]:
             return await original(handler, job, delivery)
         return job_handler.Handled(await handler._give_up(job, known, delivery), delivery)
 
-    with _replaced(JobHandler, "_handle", handle):
+    with replaced(JobHandler, "_handle", handle):
         yield
 
 
@@ -330,5 +316,8 @@ def a_stop_kills_the_worker() -> Iterator[None]:
             with contextlib.suppress(asyncio.CancelledError):
                 await side
 
-    with _replaced(worker, "_until_one_dies", until_one_dies):
+    with replaced(worker, "_until_one_dies", until_one_dies):
         yield
+
+
+MUTATIONS.update(OUTSIDE)

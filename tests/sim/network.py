@@ -72,11 +72,14 @@ class Network:
         """Write something into the trace."""
         self.trace.append(Line(self._loop.time(), (process or self._loop.current()).name, what))
 
-    async def call(self, name: str, call: Call[R], *, reads: bool = False) -> R:
-        """Have ``call`` done at the store; UnavailableError if no answer comes, whatever became of it."""
+    async def call(self, name: str, call: Call[R], *, reads: bool = False, fate: Fate | None = None) -> R:
+        """Have ``call`` done at the store; UnavailableError if no answer comes, whatever became of it.
+
+        ``fate`` is for whoever has decided what becomes of it.
+        """
         if self.is_over:
             raise asyncio.CancelledError
-        fate = self._fate(reads=reads)
+        fate = fate or self._fate(reads=reads)
         answer: asyncio.Future[R] = self._loop.create_future()
         process, later = self._loop.current(), self._loop.server_later
         chance = self._chance.random

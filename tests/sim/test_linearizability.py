@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.sim.history import ABSENT, REFUSED, UNKNOWN, Kind, Operation
+from tests.sim.history import ABSENT, CREATED, EXISTS, REFUSED, UNKNOWN, Kind, Operation
 from tests.sim.linearizability import is_linearizable
 
-SUBMIT, CANCEL, GET = Kind.SUBMIT, Kind.CANCEL, Kind.GET
+SUBMIT, CREATE, CANCEL, GET = Kind.SUBMIT, Kind.CREATE, Kind.CANCEL, Kind.GET
 
 
 def operations(*told: tuple[Kind, int, int | None, str]) -> list[Operation]:
@@ -25,6 +25,9 @@ def operations(*told: tuple[Kind, int, int | None, str]) -> list[Operation]:
         [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "FAILED"), (SUBMIT, 5, 6, "PENDING"), (CANCEL, 7, 8, "FAILED")],
         [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, 4, REFUSED), (GET, 5, 6, "RUNNING")],
         [(SUBMIT, 1, None, UNKNOWN), (GET, 2, 3, ABSENT), (GET, 8, 9, "RUNNING")],
+        [(CREATE, 1, 2, CREATED), (CREATE, 3, 4, EXISTS), (GET, 5, 6, "PENDING")],
+        [(CREATE, 1, 8, EXISTS), (CREATE, 2, 9, CREATED), (CANCEL, 10, 11, "CANCELLING")],
+        [(CREATE, 1, None, UNKNOWN), (GET, 2, 3, ABSENT), (CREATE, 4, 5, EXISTS), (GET, 6, 7, "RUNNING")],
     ],
 )
 def test_answers_that_can_be_explained(told: list[tuple[Kind, int, int | None, str]]) -> None:
@@ -43,6 +46,10 @@ def test_answers_that_can_be_explained(told: list[tuple[Kind, int, int | None, s
         [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "COMPLETED"), (GET, 5, 6, "CANCELLED")],
         [(SUBMIT, 1, 2, "PENDING"), (CANCEL, 3, None, UNKNOWN), (GET, 5, 6, "CANCELLED"), (GET, 7, 8, "COMPLETED")],
         [(SUBMIT, 4, 5, "PENDING"), (GET, 1, 2, "PENDING")],
+        [(CREATE, 1, 2, CREATED), (GET, 3, 4, ABSENT)],
+        [(CREATE, 1, 2, CREATED), (CREATE, 3, 4, CREATED)],
+        [(CREATE, 1, 2, EXISTS), (CREATE, 3, 4, CREATED)],
+        [(CREATE, 1, 2, CREATED), (CANCEL, 3, 4, "CANCELLING"), (CREATE, 5, 6, EXISTS), (GET, 7, 8, "COMPLETED")],
     ],
 )
 def test_answers_nothing_explains(told: list[tuple[Kind, int, int | None, str]]) -> None:

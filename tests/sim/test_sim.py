@@ -4,8 +4,13 @@ import os
 
 import pytest
 
+from pyoco_server.core import fold
+from pyoco_server.core.commands import COMMANDS
+from tests.sim.checks import logged
+from tests.sim.history import CREATED, EXISTS, Kind
+from tests.sim.outside import EVERY, WHICH
 from tests.sim.playing import kept_seeds, told
-from tests.sim.world import simulate
+from tests.sim.world import World, no_collecting, simulate
 
 SEEDS = int(os.environ.get("PYOCO_SIM_SEEDS", "240"))
 AT_ONCE = 20
@@ -43,3 +48,19 @@ def test_worlds_are_lively() -> None:
     assert {"CRASH", "PAUSED", "CUT", "STOP", "starts"} <= everything
     fates = {line.what.rpartition("[")[2] for outcome in outcomes for line in outcome.trace if line.what.endswith("]")}
     assert {"lost]", "lost ack]", "stored but errored]", "ghost]", "slow]"} <= fates
+
+
+def test_outsiders_are_lively_too() -> None:
+    """Every command is given and taken, some are refused, some are not answered, and executions end in every way."""
+    worlds = [World(seed) for seed in range(WHICH, 20 * EVERY, EVERY)]
+    with no_collecting():
+        assert not [violation for world in worlds for violation in world.play().violations]
+    given = [each for world in worlds for each in world.outside.given]
+    others = {"CreateExecution", "CancelExecution"}
+    assert {each.fields["type"] for each in given if each.is_taken} == {*COMMANDS} - others
+    assert any(each.refusal is not None for each in given)
+    assert any(not each.is_taken and each.refusal is None for each in given)
+    told = {(each.kind, each.answer) for world in worlds for each in world.history.operations}
+    assert {(Kind.CREATE, CREATED), (Kind.CREATE, EXISTS), (Kind.CANCEL, "CANCELLING")} <= told
+    ended = {fold(logged(world, each)[0]).status for world in worlds for each in world.outside.executions}
+    assert ended == {"COMPLETED", "FAILED", "CANCELED"}

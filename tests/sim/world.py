@@ -8,7 +8,7 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -25,7 +25,9 @@ from tests.sim.clients import Client
 from tests.sim.clock import SimClock
 from tests.sim.history import History
 from tests.sim.loop import Process, SimLoop, StuckError
-from tests.sim.network import Line, Network
+from tests.sim.network import Line, Network, at_once
+from tests.sim.outside import GRAPHS, LATE_SEC, Outside, has_outsiders
+from tests.sim.outsiders import Outsider
 
 LIVENESS_SEC: Final = 120.0
 """How long after the last fault everything may take to end."""
@@ -89,6 +91,7 @@ class World:
         """Nodes somebody was told are resumed, by run."""
         self.watched: set[str] = set()
         """Runs somebody is watching."""
+        self.outside = Outside()
         self.gateways: list[Place] = []
         self.workers: list[Place] = []
         self.called: Counter[tuple[str, str]] = Counter()
@@ -107,6 +110,11 @@ class World:
         """Something that must never be has happened."""
         self.network.note(f"VIOLATION {invariant}: {details}", self.loop.server)
         self.violations.append(Violation(invariant, details))
+
+    @property
+    def known(self) -> list[str]:
+        """Runs and executions somebody was told of."""
+        return [*self.runs, *self.outside.executions]
 
     def note_run(self, run_id: str, flow_name: str) -> None:
         """Somebody was told of a run."""
@@ -232,7 +240,7 @@ class World:
     def _rage(self) -> None:
         self.network.rates = self.faults.rates
         self.network.hint_loss = self.faults.hint_loss
-        self.store.queue.repeat = self.faults.repeat
+        self.store.queue.repeat, self.store.queue.wake_loss = self.faults.repeat, self.faults.wake_loss
         slowest = self.faults.slow_disk_sec
         if slowest:
             self.loop.disk_delay = lambda: slowest * self.chance.random() ** 4
@@ -240,7 +248,8 @@ class World:
     def _calm(self) -> None:
         """From here on nothing goes wrong; clocks stay as wrong as they are."""
         self.network.note("CALM", self.loop.server)
-        self.network.rates, self.network.hint_loss, self.store.queue.repeat = {}, 0.0, 0.0
+        self.network.rates, self.network.hint_loss = {}, 0.0
+        self.store.queue.repeat, self.store.queue.wake_loss = 0.0, 0.0
         self.network.cut_off.clear()
         self.loop.disk_delay = lambda: 0.0
         for place in (*self.gateways, *self.workers):
@@ -289,24 +298,37 @@ class World:
         acting = [
             self.loop.spawn(client.process, client.act(self.chance.choice([2, 4, 6]), span)) for client in clients
         ]
+        outsiders = self._outsiders() if has_outsiders(self.seed) else []
+        acting += [self.loop.spawn(each.process, each.act(12, span)) for each in outsiders]
         await asyncio.wait([trouble, *acting])
         for task in (trouble, *acting):
             task.result()
         self._calm()
-        await self._must_end(clients[0])
+        await self._must_end(clients[0], outsiders)
+        for execution_id in sorted(self.outside.archiving):  # an unknown outcome: whoever asked for it asks again
+            await self.loop.spawn(outsiders[0].process, outsiders[0].archive(execution_id))
         await self._must_be_quiet()
         check_at_the_end(self)
 
-    async def _must_end(self, client: Client) -> None:
+    def _outsiders(self) -> list[Outsider]:
+        for graph_id, encoded in GRAPHS.items():
+            at_once(self.store.graphs.inner.put(graph_id, encoded))
+        return [Outsider(self, f"outsider-{number + 1}", self._chance(f"outsider {number}")) for number in range(3)]
+
+    async def _must_end(self, client: Client, outsiders: Sequence[Outsider]) -> None:
         """All accepted runs come to an end, once whoever is waited for has answered."""
-        until = self.loop.time() + LIVENESS_SEC
-        left = [*self.runs]
-        while self.loop.time() < until:
-            left = [run_id for run_id in self.runs if run_id not in self.store.log.ended]
+        began = self.loop.time()
+        left = self.known
+        while self.loop.time() < began + LIVENESS_SEC:
+            left = [run_id for run_id in self.known if run_id not in self.store.log.ended]
             if not left:
                 return
+            is_late = self.loop.time() >= began + LATE_SEC
             for run_id in left:
-                await self.loop.spawn(client.process, client.resume_all(run_id))
+                if run_id in self.flow_of:
+                    await self.loop.spawn(client.process, client.resume_all(run_id))
+                elif is_late or run_id not in self.outside.left:
+                    await self.loop.spawn(outsiders[0].process, outsiders[0].finish(run_id))
             await asyncio.sleep(2.0)
         self.violation("everything ends", f"{LIVENESS_SEC:g} s after the last fault, these have not ended: {left}")
 
@@ -330,12 +352,12 @@ class World:
 
 def simulate(seed: int) -> Outcome:
     """What becomes of the world of this seed."""
-    with _no_collecting():
+    with no_collecting():
         return World(seed).play()
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
+def no_collecting() -> Iterator[None]:
     """When the garbage collector runs is nobody's choice, and what it finds may have something left to do."""
     collects = gc.isenabled()
     gc.disable()

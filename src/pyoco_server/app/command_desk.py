@@ -18,6 +18,7 @@ from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.run_queries import may_see, visible_run
 from pyoco_server.app.snapshot_reading import tenant_of
 from pyoco_server.app.statuses import TERMINAL_RUN
+from pyoco_server.app.waking import OUTSIDE
 from pyoco_server.core import (
     Actor,
     ActorKind,
@@ -31,7 +32,7 @@ from pyoco_server.core import (
     encode_command,
     graph_from_dict,
 )
-from pyoco_server.core.commands import CancelExecution, CreateExecution, ResumeNode
+from pyoco_server.core.commands import ArchiveExecution, CancelExecution, CreateExecution, ResumeNode
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
 
@@ -41,8 +42,6 @@ KEY: Final = "idempotencyKey"
 """Under this name an event keeps the key of the request that caused it."""
 DIGEST: Final = "requestSha256"
 """Under this one, what the request was: the key of another one is refused."""
-OUTSIDE: Final = "external"
-"""The tag of executions that are driven from outside: no worker is to take them up."""
 
 _NOBODY: Final = Actor(ActorKind.EXTERNAL)
 _FOREIGN: Final = Actor(ActorKind.EXTERNAL, "snapshot")
@@ -128,9 +127,11 @@ class CommandDesk:
             return run.execution.step(state, stamped, cancel_mode=mode)
 
         events = await run.execution.decide(decision)
-        if events:
-            if isinstance(command, ResumeNode):
-                await self._wake(run)
+        if isinstance(command, ResumeNode) and _is_to_go_on(run, command.node_id):
+            await self._wake(run)
+        if isinstance(command, ArchiveExecution):
+            await self._desk.show(run)
+        elif events:
             await self._desk.write(run)
         return Answer(execution_id, events, run)
 
@@ -152,13 +153,18 @@ class CommandDesk:
 
     async def _wake(self, run: OpenRun) -> None:
         """A run of ours goes on by a worker's hands; the log has the resume, so a job that is lost is made up for."""
-        if run.execution.state.is_terminal or run.projection.input.tag == OUTSIDE:
-            return
         try:
             await self._desk.wake(run)
         except UnavailableError:
             extra = {"action": "wake_failed", "run_id": run.execution.execution_id}
             _log.warning("the log has it, but no worker was told", extra=extra)
+
+
+def _is_to_go_on(run: OpenRun, node_id: str) -> bool:
+    """Was the node resumed, and has nobody gone on with it? Whoever resumed it may not have got as far as a wake-up."""
+    state = run.execution.state
+    node = state.nodes[node_id]
+    return not state.is_terminal and node.is_at_work and node.resumption is not None
 
 
 def _stamped(command: Command, key: str | None, *, of: Command) -> Command:

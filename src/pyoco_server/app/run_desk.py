@@ -13,7 +13,7 @@ import msgspec
 from typing_extensions import override
 
 from pyoco_server.app.execution import Decision, Execution
-from pyoco_server.app.jobs import Job, encode_job
+from pyoco_server.app.jobs import Job
 from pyoco_server.app.ports import (
     Clock,
     EventLog,
@@ -29,6 +29,7 @@ from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, readable
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.submitting import NOT_ACCEPTED
+from pyoco_server.app.waking import OUTSIDE, WakeUps
 from pyoco_server.core import (
     Actor,
     CancelMode,
@@ -100,7 +101,7 @@ class RunDesk:
     ) -> None:
         self._log = log
         self._snapshots = snapshots
-        self._queue = queue
+        self._wake_ups = WakeUps(queue, clock)
         self._clock = clock
         self._new_id = new_id
         self._max_snapshot_bytes = max_snapshot_bytes
@@ -178,10 +179,10 @@ class RunDesk:
         return await self._decide_and_wake(run, expiring)
 
     async def archive(self, run_id: str, actor: Actor) -> JsonObject:
-        """Put an ended run away; CommandRejected if it has not ended."""
+        """Put an ended run away; CommandRejected if it has not ended, UnavailableError if it may not be seen to be."""
         run = await self.open(run_id)
         await run.execution.do(ArchiveExecution(execution_id=run_id, actor=actor))
-        await self.write(run)
+        await self.show(run)
         return run.snapshot()
 
     async def end_cancel(self, run_id: str) -> None:
@@ -206,20 +207,25 @@ class RunDesk:
             await self.wake(run, rescue=True)
 
     async def wake(self, run: OpenRun, *, rescue: bool = False) -> None:
-        """Queue a job for a run that was put aside, or left alone."""
-        given, position = run.projection.input, run.execution.position
+        """Queue a job for a run that was put aside, or left alone, unless it is driven from outside.
+
+        UnavailableError if nobody knows whether it is in the queue. Then a wake-up is tried again in the background; a
+        rescue is not, whoever finds the run left alone does so again.
+        """
+        given = run.projection.input
+        if given.tag == OUTSIDE:
+            return
         job = Job(
             run_id=run.execution.execution_id,
             flow_name=given.flow_name,
             tag=given.tag,
             tags=given.tags,
             submitted_at=given.submitted_at,
-            log_position=position,
+            log_position=run.execution.position,
             wake=True,
             rescue=rescue,
         )
-        kind = ":rescue" if rescue else ""
-        await self._queue.publish(given.tag, encode_job(job), dedup_id=f"{job.run_id}:{position}{kind}")
+        await (self._wake_ups.send_once(job) if rescue else self._wake_ups.send(job))
 
     async def _decide_and_wake(self, run: OpenRun, decision: Decision) -> JsonObject:
         await run.execution.decide(decision)
@@ -230,19 +236,27 @@ class RunDesk:
         return run.snapshot()
 
     async def write(self, run: OpenRun) -> None:
-        """Bring the snapshot up to date, keeping what it says of who drives the run."""
+        """Bring the snapshot up to date; if that does not succeed, it is made up for."""
+        with _made_up_for_later(run.execution.execution_id, "snapshot_not_written"):
+            await self.show(run)
+
+    async def show(self, run: OpenRun) -> None:
+        """Bring the snapshot up to date, keeping what it says of who drives the run; UnavailableError: unknown.
+
+        This is for what is done to a run that has ended: nothing follows, and nobody looks at its snapshot again to
+        find that it is behind.
+        """
         run_id, position = run.execution.execution_id, run.execution.position
-        with _made_up_for_later(run_id, "snapshot_not_written"):
-            stored = await self._snapshots.read(run_id)
-            if stored is not None and stored.position > position:  # its worker knows more, and was quicker
-                return
-            said = (json_object(stored.body) if stored is not None else None) or {}
-            snapshot = run.projection.snapshot(
-                position=position, heartbeat_at=said.get("heartbeat_at"), driven_by=said.get("driven_by")
-            )
-            body = fitted(snapshot, self._max_snapshot_bytes)
-            revision = stored.revision if stored is not None else 0
-            await self._snapshots.write(run_id, body, position=position, revision=revision)
+        stored = await self._snapshots.read(run_id)
+        if stored is not None and stored.position > position:  # its worker knows more, and was quicker
+            return
+        said = (json_object(stored.body) if stored is not None else None) or {}
+        snapshot = run.projection.snapshot(
+            position=position, heartbeat_at=said.get("heartbeat_at"), driven_by=said.get("driven_by")
+        )
+        body = fitted(snapshot, self._max_snapshot_bytes)
+        revision = stored.revision if stored is not None else 0
+        await self._snapshots.write(run_id, body, position=position, revision=revision)
 
     @staticmethod
     def _as_of_request(run: OpenRun, written: list[Event]) -> JsonObject:

@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 import msgspec
 
 from pyoco_server.app.auditing import SnapshotAudit
-from pyoco_server.app.command_desk import OUTSIDE
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import Clock, RunFilter, RunIndex, RunQuery, Snapshots, UnavailableError, WorkQueue
 from pyoco_server.app.ports.beginnings import Beginnings
@@ -21,6 +20,7 @@ from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.app.submitting import was_taken_back
+from pyoco_server.app.waking import OUTSIDE
 from pyoco_server.core import Actor, ActorKind, CommandRejected
 from pyoco_server.logs import log_error
 

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import uuid_maker
@@ -19,10 +19,11 @@ from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.key_ring import KeyRing
 from pyoco_server.app.keys import KeyDesk
 from pyoco_server.app.lagging import Lagging
+from pyoco_server.app.lost_jobs import LostJobs
 from pyoco_server.app.ports import SnapshotChange, position_of
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.sweeping import Sweeper, SweepOptions
-from pyoco_server.bootstrap.platform import names_of, open_platform, run_desk, submitter, wheel_desk
+from pyoco_server.bootstrap.platform import Platform, names_of, open_platform, run_desk, submitter, wheel_desk
 from pyoco_server.gateway.auth_exposure import check_exposure
 from pyoco_server.gateway.rate_limits import KeyLimits
 from pyoco_server.gateway.run_changes import RunChanges
@@ -34,93 +35,121 @@ from pyoco_server.settings import Settings
 _TOLD_AGAIN_SEC: Final = 0.25
 
 
+class _Told(NamedTuple):
+    """Who hears of what happens to runs."""
+
+    hub: WatchHub
+    changes: RunChanges
+    ends: RunEnds
+    lagging: Lagging
+
+    def changed(self, change: SnapshotChange) -> None:
+        """A snapshot was written or removed, and the index knows."""
+        self.hub.tell(change)
+        self.changes.tell(change)
+        self.ends.tell(change.run_id)
+        if change.body is not None:
+            self.lagging.written(change.run_id, position_of(change.body))
+
+
 @contextlib.asynccontextmanager
 async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
     """Everything a gateway serves with; its index and its sweeps run as long as this is open."""
     check_exposure(settings)
-    async with open_platform(settings, name="pyoco-server") as platform:
-        clock, new_id, names = SystemClock(), uuid_maker(), names_of(settings)
-        hub = WatchHub(most=settings.http.watch_max_connections, most_per_client=settings.http.watch_max_per_client)
-        changes, ends = RunChanges(), RunEnds(most=settings.http.watch_max_connections)
-        lagging = Lagging()
+    async with (
+        open_platform(settings, name="pyoco-server") as platform,
+        SqliteRunIndex(_index_path(settings)) as index,
+    ):
+        most = settings.http.watch_max_connections
+        hub = WatchHub(most=most, most_per_client=settings.http.watch_max_per_client)
+        told = _Told(hub, RunChanges(), RunEnds(most=most), Lagging())
+        feed = JetStreamSnapshotFeed(platform.connection, names_of(settings))
+        feed.listen(told.ends.tell)
+        keeper = IndexKeeper(feed, index, told.changed)
+        given = _services(settings, platform, index, keeper, told)
+        await keeper.catch_up()
+        async with _sweeping(given, platform, told.lagging):
+            yield given
 
-        def on_change(change: SnapshotChange) -> None:
-            hub.tell(change)
-            changes.tell(change)
-            ends.tell(change.run_id)
-            if change.body is not None:
-                lagging.written(change.run_id, position_of(change.body))
 
-        index = SqliteRunIndex(_index_path(settings))
-        feed = JetStreamSnapshotFeed(platform.connection, names)
-        feed.listen(ends.tell)
-        keeper = IndexKeeper(feed, index, on_change)
-        desk = run_desk(platform, settings)
-        spent_jobs = JetStreamSpentJobs(platform.connection, names)
-        spent = SpentJobSweep(
-            jobs=spent_jobs,
-            log=platform.log,
-            snapshots=platform.snapshots,
-            dead_letters=platform.dead_letters,
-            desk=desk,
-            clock=clock,
-            new_id=new_id,
-            in_hands_sec=max(3.0, 3 * settings.heartbeat.run_interval_sec),
-        )
-        sweeper = Sweeper(
-            desk=desk,
-            index=index,
-            snapshots=platform.snapshots,
-            queue=platform.queue,
-            lagging=lagging,
-            beginnings=JetStreamBeginnings(platform.connection, names),
-            spent=spent,
-            clock=clock,
-            options=SweepOptions(
-                cancel_grace_sec=settings.worker.cancel_grace_period_sec,
-                silent_sec=max(60.0, 3 * settings.consumer.ack_wait_sec),
-            ),
-        )
-        unsubscribes: list[Callable[[], None]] = []
-        try:
-            await keeper.catch_up()
-            unsubscribes.append(
-                await platform.log.subscribe_all(
-                    lambda run_id, position: lagging.appended(run_id, position, clock.now().timestamp())
-                )
-            )
-            unsubscribes.append(await spent_jobs.subscribe(spent.tell))
-            async with _running(keeper.run(), sweeper.run()):
-                yield Services(
-                    settings=settings,
-                    store=platform.connection,
-                    clock=clock,
-                    new_id=new_id,
-                    log=platform.log,
-                    snapshots=platform.snapshots,
-                    queue=platform.queue,
-                    workers=platform.workers,
-                    dead_letters=platform.dead_letters,
-                    graphs=platform.graphs,
-                    index=index,
-                    keeper=keeper,
-                    hub=hub,
-                    changes=changes,
-                    ends=ends,
-                    submitter=submitter(platform, settings),
-                    desk=desk,
-                    commands=CommandDesk(desk, platform.graphs),
-                    wheels=wheel_desk(platform, settings),
-                    key_ring=KeyRing(JetStreamKeyStore(platform.connection, names), clock, pepper=_pepper(settings)),
-                    limits=KeyLimits(
-                        per_sec=settings.auth.rate_limit_per_sec,
-                        at_once=settings.auth.max_concurrent_requests_per_key,
-                    ),
-                )
-        finally:
-            for unsubscribe in unsubscribes:
-                unsubscribe()
-            await index.close()
+def _services(
+    settings: Settings, platform: Platform, index: SqliteRunIndex, keeper: IndexKeeper, told: _Told
+) -> Services:
+    clock, desk = SystemClock(), run_desk(platform, settings)
+    keys = JetStreamKeyStore(platform.connection, names_of(settings))
+    return Services(
+        settings=settings,
+        store=platform.connection,
+        clock=clock,
+        new_id=uuid_maker(),
+        log=platform.log,
+        snapshots=platform.snapshots,
+        queue=platform.queue,
+        workers=platform.workers,
+        dead_letters=platform.dead_letters,
+        graphs=platform.graphs,
+        index=index,
+        keeper=keeper,
+        hub=told.hub,
+        changes=told.changes,
+        ends=told.ends,
+        submitter=submitter(platform, settings),
+        desk=desk,
+        commands=CommandDesk(desk, platform.graphs),
+        wheels=wheel_desk(platform, settings),
+        key_ring=KeyRing(keys, clock, pepper=_pepper(settings)),
+        limits=KeyLimits(
+            per_sec=settings.auth.rate_limit_per_sec, at_once=settings.auth.max_concurrent_requests_per_key
+        ),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> AsyncIterator[None]:
+    """The index kept up to date, and everything that must happen although whoever should have done it is gone."""
+    names, clock, settings = names_of(given.settings), given.clock, given.settings
+    spent_jobs = JetStreamSpentJobs(platform.connection, names)
+    spent = SpentJobSweep(
+        jobs=spent_jobs,
+        log=given.log,
+        snapshots=given.snapshots,
+        dead_letters=given.dead_letters,
+        desk=given.desk,
+        clock=clock,
+        new_id=given.new_id,
+        in_hands_sec=max(3.0, 3 * settings.heartbeat.run_interval_sec),
+    )
+    sweeper = Sweeper(
+        desk=given.desk,
+        index=given.index,
+        snapshots=given.snapshots,
+        queue=given.queue,
+        lagging=lagging,
+        beginnings=JetStreamBeginnings(platform.connection, names),
+        spent=spent,
+        clock=clock,
+        options=SweepOptions(
+            cancel_grace_sec=settings.worker.cancel_grace_period_sec,
+            silent_sec=max(60.0, 3 * settings.consumer.ack_wait_sec),
+        ),
+    )
+    lost = LostJobs(
+        keeper=given.keeper,
+        index=given.index,
+        desk=given.desk,
+        submitter=given.submitter,
+        clock=clock,
+        losses=lambda: platform.connection.losses,
+    )
+
+    def appended(run_id: str, position: int) -> None:
+        lagging.appended(run_id, position, clock.now().timestamp())
+
+    with contextlib.ExitStack() as subscriptions:
+        subscriptions.callback(await given.log.subscribe_all(appended))
+        subscriptions.callback(await spent_jobs.subscribe(spent.tell))
+        async with _running(given.keeper.run(), sweeper.run(), lost.run()):
+            yield
 
 
 @contextlib.asynccontextmanager

@@ -44,7 +44,8 @@ def test_everything_is_created_as_it_is_needed(jetstream: JetStream) -> None:
         prefix = names.work_prefix.partition(".")[0]
         assert len(found) == 10
         assert all(config.storage == StorageType.FILE for config in found.values())
-        assert all(config.persist_mode is None for config in found.values())
+        soon = {name for name, config in found.items() if config.persist_mode}
+        assert soon == {names.work_stream, f"KV_{names.workers_bucket}"}, "only what is made again may be lost"
         events, work, dlq = found[names.events_stream], found[names.work_stream], found[names.dlq_stream]
         assert (events.subjects, events.allow_direct, events.deny_delete) == ([f"{prefix}.events.>"], True, False)
         assert events.republish is not None
@@ -81,19 +82,6 @@ def test_what_is_kept_for_a_short_time_only_is_created_too(
 
     asyncio.run(body())
     JetStream(nats_server, names).forget()
-
-
-def test_only_what_can_be_rebuilt_may_be_fast(nats_server: NatsServer) -> None:
-    async def body() -> None:
-        made = JetStream(nats_server, names_for("fast", fast_derived=True))
-        async with await connect(nats_server.url, name="test") as connection:
-            await provision(connection, made.names)
-            found = await configs(connection, made.names)
-            fast = {name for name, config in found.items() if config.persist_mode}
-            assert fast == {"fast_WORK", "fast_DLQ", "KV_fast_runs", "KV_fast_workers"}
-
-    asyncio.run(body())
-    JetStream(nats_server, names_for("fast")).forget()
 
 
 def test_many_may_provision_at_once(own_nats_server: NatsServer) -> None:

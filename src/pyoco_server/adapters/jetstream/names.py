@@ -77,8 +77,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     max_ack_pending: int = 200
 
     replicas: int = 1
-    fast_derived: bool = False
-    """May what can be rebuilt from the log be acknowledged before it is on disk?"""
 
     def work_subject(self, tag: str) -> str:
         """Where jobs of a tag are queued."""

@@ -113,7 +113,7 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
         retention=RetentionPolicy.WORK_QUEUE,
         discard=DiscardPolicy.NEW,
         duplicate_window=_DUPLICATE_WINDOW_SEC,
-        persist_mode=_persist_derived(names),
+        persist_mode=_soon(names),
     )
     yield _stream(
         names,
@@ -124,17 +124,15 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
         max_bytes=names.dlq_max_bytes,
         allow_direct=True,
         duplicate_window=_window_within(names.dlq_max_age_sec),
-        persist_mode=_persist_derived(names),
     )
     yield _bucket(
         names,
         names.runs_bucket,
-        persist_mode=_persist_derived(names),
         republish=RePublish(
             src=kv_subject(names.runs_bucket, ">"), dest=f"{names.live_snapshots_prefix}.>", headers_only=True
         ),
     )
-    yield _bucket(names, names.workers_bucket, persist_mode=_persist_derived(names))
+    yield _bucket(names, names.workers_bucket, persist_mode=_soon(names))
     yield _bucket(names, names.auth_bucket)
     yield _bucket(names, names.wheel_history_bucket, ttl_sec=names.wheel_history_ttl_sec)
     yield _bucket(names, names.graphs_bucket)
@@ -142,9 +140,12 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
     yield _object_store(names, names.outputs_bucket)
 
 
-def _persist_derived(names: Names) -> PersistMode | None:
-    """The server offers this for streams of one replica only."""
-    return PersistMode.ASYNC if names.fast_derived and names.replicas == 1 else None
+def _soon(names: Names) -> PersistMode | None:
+    """On disk soon is soon enough for what is made again from the logs: jobs, and who works.
+
+    Not for snapshots: that a run has one means that it was accepted. The server offers this for one replica only.
+    """
+    return PersistMode.ASYNC if names.replicas == 1 else None
 
 
 def _window_within(max_age_sec: float | None) -> float:

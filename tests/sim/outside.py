@@ -1,0 +1,100 @@
+"""Executions that are driven from outside: the graphs they are on, and what those who drive them were told."""
+
+from typing import Any, Final
+
+import msgspec
+from typing_extensions import override
+
+from pyoco_server.core.wire import JsonObject
+from tests.sim.history import UNKNOWN
+
+EVERY: Final = 5
+"""One world in so many has outsiders."""
+WHICH: Final = 2
+LATE_SEC: Final = 30.0
+"""An execution somebody forgot is gone on with so long after the last fault, and not before."""
+
+
+def _node(node_id: str, node_type: str = "Task", **options: Any) -> JsonObject:
+    named = {"task": node_id} if node_type == "Task" else {}
+    return {"nodeId": node_id, "nodeType": node_type, **named, **options}
+
+
+def _graph(graph_id: str, nodes: list[JsonObject], *paths: str) -> JsonObject:
+    edges = {pair: None for path in paths for pair in zip(path.split()[:-1], path.split()[1:], strict=True)}
+    return {"graphId": graph_id, "nodes": nodes, "edges": [{"from": source, "to": target} for source, target in edges]}
+
+
+_ENDS: Final = [_node("start", "Start"), _node("end", "Success")]
+_FORKED: Final = [*_ENDS, _node("fork", "Fork"), _node("left"), _node("right", retries=1)]
+GRAPHS: Final = {
+    graph["graphId"]: msgspec.json.encode(graph)
+    for graph in (
+        _graph("line", [*_ENDS, _node("a", retries=1), _node("b")], "start a b end"),
+        _graph(
+            "both",
+            [*_FORKED, _node("meet", "Join", policy="ALL_SUCCESS"), _node("last")],
+            *("start fork left meet last end", "fork right meet"),
+        ),
+        _graph(
+            "either",
+            [*_FORKED, _node("meet", "Join", policy="ANY_SUCCESS")],
+            *("start fork left meet end", "fork right meet"),
+        ),
+    )
+}
+GRAPH_IDS: Final = sorted(GRAPHS)
+
+
+def has_outsiders(seed: int) -> bool:
+    """Are there any in the world of this seed? The others are as they were before there were outsiders."""
+    return seed % EVERY == WHICH
+
+
+class Given(msgspec.Struct):
+    """A command somebody outside gave, and what it was answered."""
+
+    execution_id: str
+    fields: JsonObject
+    key: str | None
+    is_taken: bool = False
+    """Was it answered with what it led to? Otherwise it was refused, or nobody knows."""
+    event_ids: list[str] = []
+    refusal: str | None = None
+
+    @override
+    def __str__(self) -> str:
+        outcome = "taken" if self.is_taken else self.refusal or UNKNOWN
+        return f"{self.fields['type']} {self.fields.get('nodeId', '')} to {self.execution_id} ({self.key}): {outcome}"
+
+
+class Outside:
+    """What all outsiders of a world know together."""
+
+    def __init__(self) -> None:
+        self.wanted: list[tuple[JsonObject, str | None]] = []
+        """Executions somebody asked for: what was asked, and under which key."""
+        self.executions: list[str] = []
+        """Those somebody was told of."""
+        self.left: set[str] = set()
+        """Of these, the ones nobody goes on with for a long time."""
+        self.versions: dict[str, int] = {}
+        """The highest version of each that somebody was told."""
+        self.given: list[Given] = []
+        self.archiving: set[str] = set()
+        """Executions somebody wanted put away, and was not told that they are."""
+
+    def note(self, execution_id: str, *, is_left: bool) -> None:
+        """Somebody was told that an execution is there."""
+        if execution_id not in self.executions:
+            self.executions.append(execution_id)
+            if is_left:
+                self.left.add(execution_id)
+
+    def note_version(self, execution_id: str, version: int) -> None:
+        """Somebody was told how many events there are."""
+        self.versions[execution_id] = max(version, self.versions.get(execution_id, 0))
+
+    def of(self, execution_id: str) -> list[Given]:
+        """The commands given to an execution."""
+        return [each for each in self.given if each.execution_id == execution_id]
