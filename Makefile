@@ -64,7 +64,7 @@ demo: $(READY)
 
 test: $(READY)
 	@rm -rf $(FAILED)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check audit unit
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target unit $(CHECKS) audit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line TOGETHER=1 lane-1 lane-2
 	@$(MAKE) --no-print-directory failed
 
@@ -80,12 +80,28 @@ failed: $(READY)
 		$(call again,$$group,$$(cat $(FAILED)/$$group)) || exit 1; \
 	done
 
-check: $(READY)
+CHECKS := check-format check-lint check-types check-imports check-dependencies check-generated
+.PHONY: $(CHECKS)
+
+check: # all of them, also when one fails
+	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+
+check-format: $(READY)
 	$(BIN)/ruff format --check .
+
+check-lint: $(READY)
 	$(BIN)/ruff check .
+
+check-types: $(READY)
 	$(BIN)/mypy
+
+check-imports: $(READY)
 	$(BIN)/lint-imports
+
+check-dependencies: $(READY)
 	$(BIN)/deptry src
+
+check-generated: $(READY)
 	$(BIN)/python -m tools.state_diagrams --check
 	$(BIN)/python -m tools.spec_coverage --check
 	$(BIN)/python -m tools.reference --check

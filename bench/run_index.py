@@ -67,6 +67,8 @@ def questions(size: int, some_id: str) -> dict[str, RunQuery]:
         "updated in the last minute": RunQuery(updated_after=BEGAN_AT + size * EVERY_SEC - 60),
         "updated since the middle": RunQuery(updated_after=middle),
         "under way at the middle": RunQuery(updated_after=middle, before=Cursor(middle, "")),
+        "submitted since the middle": RunQuery(submitted_after=middle),
+        "submitted since, oldest first": RunQuery(submitted_after=middle, oldest_first=True),
         "8 characters of an id": RunQuery(run_id_prefix=some_id[:8]),
         "1 character of an id": RunQuery(run_id_prefix=some_id[:1]),
     }

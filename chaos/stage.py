@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.documented import replicated_streams
-from tests.cluster.nodes import give_three_replicas, until_replicated
+from tests.cluster.nodes import until_replicated
 from tests.kill.crew import HASTY, Crew, free_port
 from tests.kill.processes import Process, eventually
 
 from chaos.world import GATEWAYS, WORKERS, OneNode, ThreeNodes, World
 from pyoco_server import bootstrap
+from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.replicas import set_replicas
+from pyoco_server.adapters.jetstream.resources import stream_names
 from pyoco_server.settings import load_settings
 
 SETTINGS: Final = {
@@ -90,7 +92,7 @@ class Stage:
     async def until_whole(self, within: float = 60.0) -> None:
         """Wait until all replicas are there and up to date, if there are any."""
         if isinstance(self.world, ThreeNodes):
-            await until_replicated(self.crew.platform.connection, replicated_streams(), within=within)
+            await until_replicated(self.crew.platform.connection, stream_names(Names()), within=within)
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +105,7 @@ async def stage(topology: str, home: Path, variables: Mapping[str, str]) -> Asyn
         settings = load_settings(everywhere).settings
         if isinstance(world, ThreeNodes):
             async with bootstrap.open_platform(settings, name="chaos") as platform:  # which creates the streams
-                await give_three_replicas(platform.connection, replicated_streams())
+                await set_replicas(platform.connection, bootstrap.names_of(settings), 3)
         async with bootstrap.open_platform(settings, name="chaos") as platform:
             crew = Crew(platform, settings, everywhere, home)
             made = Stage(world, crew)

@@ -28,12 +28,13 @@ def settle(app: Sphinx, doctree: nodes.document) -> None:
     here = Path(app.env.doc2path(app.env.current_document.docname)).parent
     source = Path(app.srcdir).resolve()
     for link in [*doctree.findall(addnodes.pending_xref)]:
-        target = _file(link, here)
+        target = _file(link, here) or _file(link, source.parent)  # a page from outside is shown with its own links
         if target is None or target.is_relative_to(source) or not target.is_relative_to(source.parent):
             continue
         page = SHOWN_AS.get(str(target.relative_to(source.parent)))
         if page is not None:
             link["refdomain"], link["reftype"], link["reftarget"] = "doc", "myst", page
+            link.attributes.setdefault("reftargetid", None)
         else:
             link.replace_self(link.children)
 

@@ -64,11 +64,18 @@ COMMANDS = {
     "get": Command(["get", "r1", "--records"], "GET", "/runs/r1", DONE, [("include", "records")]),
     "tasks": Command(["tasks", "r1"], "GET", "/runs/r1/tasks", DONE),
     "list": Command(
-        ["list", "--status", "FAILED", "--flow", "f", "--tag", "t", "--full", "--limit", "7"],
+        ["list", "--status", "FAILED", "--flow", "f", "--tag", "t", "--full", "--limit", "7", "--submitted-after", "5"],
         "GET",
         "/runs",
         ROWS,
-        [("status", "FAILED"), ("flow", "f"), ("tag", "t"), ("limit", "7"), ("include", "full")],
+        [
+            ("status", "FAILED"),
+            ("flow", "f"),
+            ("tag", "t"),
+            ("limit", "7"),
+            ("submitted_after", "5.0"),
+            ("include", "full"),
+        ],
     ),
     "list-vnext": Command(
         ["list-vnext", "--updated-after", "5", "--cursor", "c", "--workflow-yaml-sha256", "00", "--output", "json"],

@@ -62,6 +62,8 @@ WRONG = [
     (["list", "--limit", "--1"], "expected one argument"),
     (["list", "--updated-after", "yesterday"], "'yesterday' is not a time in Unix seconds"),
     (["list", "--updated-after", "nan"], "'nan' is not a time in Unix seconds"),
+    (["list", "--submitted-after", "yesterday"], "'yesterday' is not a time in Unix seconds"),
+    (["list", "--submitted-after", "inf"], "'inf' is not a time in Unix seconds"),
     (["list", "--cursor", ""], "--cursor: is empty"),
     (["list-vnext", "--limit", "1e3"], "'1e3' is not a whole number"),
     (["list-vnext", "--output", "status"], "invalid choice: 'status'"),

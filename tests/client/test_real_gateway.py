@@ -212,10 +212,11 @@ def test_the_first_five_minutes_by_commands(started: Platform, tmp_path: Path) -
 def test_a_refusal_by_command(started: Platform, tmp_path: Path) -> None:
     done = call(tmp_path, "get", "none", "--server", started.url, "--lang", "ja")
     assert done.returncode == 1
-    first, *_, last = done.stderr.splitlines()
+    first, *rest = done.stderr.splitlines()
     assert first.startswith("error: HTTP 404: runが見つかりません")
     assert first.endswith("[MSG-PYOCO-0005/ERR-PYOCO-0005]")
-    assert last == "action: run_id確認"
+    assert "action: run_id確認" in rest
+    assert rest[-1] == "hint: 'pyoco-client list' で一覧を表示"
 
 
 def test_a_flow_yaml_by_command(started: Platform, tmp_path: Path) -> None:

@@ -41,13 +41,6 @@ def accounts() -> str:
     return _block("# in the configuration of every node")
 
 
-def replicated_streams() -> list[str]:
-    """The streams which the page says to give three replicas."""
-    loop = re.search(r"for stream in (.*?); do", _block("for stream in"), re.DOTALL)
-    assert loop is not None
-    return loop[1].replace("\\", " ").split()
-
-
 def _own(node: Address, store: Path) -> dict[str, str]:
     return {
         r"server_name: nats-1": f"server_name: {node.name}\nhost: {node.host}",

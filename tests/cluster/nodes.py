@@ -104,14 +104,6 @@ async def ask(connection: Connection, question: str, body: object = None) -> Inf
     return answer
 
 
-async def give_three_replicas(connection: Connection, streams: Collection[str]) -> None:
-    """What ``nats stream edit --replicas 3`` does."""
-    for stream in streams:
-        config = (await ask(connection, f"STREAM.INFO.{stream}"))["config"]
-        answer = await ask(connection, f"STREAM.UPDATE.{stream}", {**config, "num_replicas": REPLICAS})
-        assert "error" not in answer, f"{stream}: {answer['error']}"
-
-
 async def until_replicated(connection: Connection, streams: Collection[str], *, within: float = 30.0) -> None:
     """Wait until every stream, and every consumer on it, has a leader and two more replicas that are up to date."""
     found: dict[str, Info] = {}

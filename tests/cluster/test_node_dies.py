@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from pyoco_server import bootstrap
+from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.replicas import set_replicas
+from pyoco_server.adapters.jetstream.resources import stream_names
 from pyoco_server.bootstrap import names_of
 from pyoco_server.client import ApiError, AsyncClient, GatewayUnreachableError
 from pyoco_server.settings import load_settings
-from tests.cluster.documented import Address, replicated_streams
-from tests.cluster.nodes import Cluster, Node, ask, give_three_replicas, leader_of, until_replicated
+from tests.cluster.documented import Address
+from tests.cluster.nodes import Cluster, Node, ask, leader_of, until_replicated
 from tests.kill.checking import check_queue_is_empty, check_runs
 from tests.kill.crew import HASTY, Crew, free_port
 
@@ -35,7 +38,7 @@ async def three_nodes(home: Path) -> AsyncIterator[tuple[Cluster, Crew]]:
         everywhere = {**HASTY, "PYOCO_NATS_URL": cluster.url, "PYOCO_LOAD_DOTENV": "0"}
         settings = load_settings(everywhere).settings
         async with bootstrap.open_platform(settings, name="tester") as platform:  # which creates the streams
-            await give_three_replicas(platform.connection, replicated_streams())
+            await set_replicas(platform.connection, names_of(settings), 3)  # as 'pyoco-server replicas 3' does
         async with bootstrap.open_platform(settings, name="tester") as platform:
             crew = Crew(platform, settings, everywhere, home)
             try:
@@ -86,7 +89,7 @@ def test_no_acknowledged_run_is_lost_when_the_leader_of_the_log_is_killed(tmp_pa
 async def _leader_killed(home: Path) -> None:
     async with three_nodes(home) as (cluster, crew):
         js = crew.platform.connection
-        streams = replicated_streams()
+        streams = stream_names(Names())
         stored = (await ask(js, "STREAM.NAMES"))["streams"]
         assert sorted(streams) == sorted(stored), "docs/production.md names all streams"
         assert crew.platform.log._from_leader, "a replica that lags behind must not be taken for the log"

@@ -14,7 +14,8 @@ NODES: Final = ["work", "start", "end", "a/b", "größe"]
 GRAPHS: Final = ["fuzzed", "g", "x"]
 QUERIES: Final = (
     *("status", "flow", "tag", "updated_after", "cursor", "workflow_yaml_sha256", "run_id_prefix", "order", "limit"),
-    *("include", "after", "at", "scope", "state", "timeout_sec", "since", "include_hidden", "unknown"),
+    *("submitted_after", "include", "after", "at", "scope", "state", "timeout_sec", "since", "include_hidden"),
+    "unknown",
 )
 HEADERS: Final = {
     "Idempotency-Key": ["k-1", "k-2", "", "x" * 300, "\xff"],

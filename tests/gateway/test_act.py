@@ -230,6 +230,18 @@ def test_a_resume_under_a_key_is_taken_once(client: httpx.Client) -> None:
     assert ended(client, run_id)["task_records"]["take"]["output"] == 1
 
 
+@pytest.mark.parametrize("body", [{"by": "bob"}, {"input": 1, "resumekey": "x"}])
+def test_what_a_resume_does_not_know_is_refused_and_the_wait_goes_on(
+    client: httpx.Client, body: dict[str, Any]
+) -> None:
+    run_id = submit(client, "ask")
+    [wait] = waiting(client, run_id)["waiting"]
+    answer = client.post(f"/runs/{run_id}/nodes/{wait['node_id']}/resume", json=body)
+    check_error(answer, 422, "ERR-PYOCO-0002")
+    assert [*body][-1] in answer.text
+    assert waiting(client, run_id)["waiting"] == [wait]
+
+
 def test_what_does_not_wait_cannot_be_resumed(client: httpx.Client) -> None:
     run_id = submit(client, "ask")
     waiting(client, run_id)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pyoco_server.app.ports import WorkerRecord
+from pyoco_server.app.ports import UnavailableError, WorkerRecord
 from pyoco_server.app.worker_views import shown_state
 from pyoco_server.gateway.services import Services
 from tests.gateway.stand import Stand, check_error, ended, listed, submit, unique
@@ -241,3 +241,19 @@ def test_errors_come_in_the_readers_language(stand: Stand) -> None:
         answer = httpx.get(f"{stand.url}/runs/none", headers={"Accept-Language": header})
         assert answer.json()["error"]["message"] == message
     assert httpx.get(f"{stand.url}/runs?limit=0").json()["error"]["message"] == "一覧クエリが不正です"
+
+
+def test_a_gateway_whose_writes_fail_is_not_ready(stand: Stand) -> None:
+    async def fail(services: Services) -> None:
+        async def away() -> None:
+            raise UnavailableError("no quorum")
+
+        with pytest.raises(UnavailableError):
+            await services.writes.noted(away())
+
+    stand.call(fail)
+    with stand.client() as client:
+        told = client.get("/health/ready")
+        assert (told.status_code, told.json()["status"], told.json()["nats"]) == (503, "unavailable", "connected")
+        submit(client)
+        assert client.get("/health/ready").status_code == 200

@@ -155,6 +155,32 @@ def test_only_what_changed_since(client: httpx.Client) -> None:
     assert page["next_cursor"] is None
 
 
+def test_only_what_was_submitted_since(client: httpx.Client) -> None:
+    tag = unique("nobody")
+    ids = [submit(client, tag=tag) for _ in range(5)]
+    oldest, *_ = listed(client, 5, tag=tag, order="oldest")
+    query: dict[str, Any] = {"tag": tag, "submitted_after": oldest["submitted_at"]}
+    assert [run["run_id"] for run in client.get("/runs", params=query).json()] == ids[:0:-1]
+    assert [run["run_id"] for run in client.get("/runs", params={**query, "order": "oldest"}).json()] == ids[1:]
+    client.post(f"/runs/{ids[0]}/cancel")
+    client.post(f"/runs/{ids[1]}/cancel")
+    listed(client, 2, tag=tag, status="CANCELLED")
+    assert [run["run_id"] for run in client.get("/runs", params={**query, "status": "CANCELLED"}).json()] == [ids[1]]
+
+
+def test_a_walk_ends_with_what_was_submitted_since(client: httpx.Client) -> None:
+    tag = unique("nobody")
+    ids = [submit(client, tag=tag) for _ in range(6)]
+    oldest, *_ = listed(client, 6, tag=tag, order="oldest")
+    query: dict[str, Any] = {"tag": tag, "submitted_after": oldest["submitted_at"], "limit": 2}
+    first = client.get("/runs", params={**query, "updated_after": 0}).json()
+    second = client.get("/runs", params={**query, "cursor": first["next_cursor"]}).json()
+    third = client.get("/runs", params={**query, "cursor": second["next_cursor"]}).json()
+    pages = [[run["run_id"] for run in page["items"]] for page in (first, second, third)]
+    assert pages == [[ids[5], ids[4]], [ids[3], ids[2]], [ids[1]]]
+    assert third["next_cursor"] is None
+
+
 BAD_QUERIES = [
     {"status": "DONE"},
     {"limit": 0},
@@ -163,6 +189,10 @@ BAD_QUERIES = [
     {"updated_after": "yesterday"},
     {"updated_after": "nan"},
     {"updated_after": "inf"},
+    {"submitted_after": "yesterday"},
+    {"submitted_after": "nan"},
+    {"submitted_after": "-inf"},
+    {"submitted_after": ""},
     {"cursor": ""},
     {"cursor": "!!!"},
     {"cursor": "あ"},

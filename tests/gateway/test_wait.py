@@ -8,7 +8,9 @@ import pytest
 
 from pyoco_server.gateway.errors import TooManyError
 from pyoco_server.gateway.run_ends import RunEnds
-from tests.gateway.stand import check_error, submit, unique, waiting
+from pyoco_server.gateway.services import Services
+from tests.gateway.stand import Stand, check_error, submit, unique, waiting
+from tests.waiting import wait_until
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
 
@@ -77,14 +79,48 @@ def test_how_long_one_may_wait(client: httpx.Client, wait_sec: str) -> None:
 
 
 def test_no_more_wait_than_may() -> None:
-    ends = RunEnds(most=2)
-    with ends.watched("a") as first, ends.watched("a") as second:
-        with pytest.raises(TooManyError, match="2 requests wait already"), ends.watched("b"):
+    ends = RunEnds(most=3, most_per_client=2)
+    with ends.watched("a", "ann") as first, ends.watched("a", "ann") as second:
+        with pytest.raises(TooManyError, match="2 of your requests wait already"), ends.watched("b", "ann"):
             pass
-        ends.tell("a")
-        ends.tell("nobody waits for this one")
-        assert first.is_set()
-        assert second.is_set()
-    with ends.watched("b") as third:
-        ends.tell("a")
-        assert not third.is_set()
+        with ends.watched("b", "bob") as third:
+            with pytest.raises(TooManyError, match="3 requests wait already"), ends.watched("b", "eve"):
+                pass
+            ends.tell("a")
+            ends.tell("nobody waits for this one")
+            assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
+            ends.close()
+            assert third.is_set()
+
+
+def test_who_has_left_is_not_waited_with(stand: Stand) -> None:
+    with stand.client() as client:
+        run_id = submit(client, tag=unique("nobody"))
+    impatient = httpx.Client(base_url=stand.url, timeout=0.3)
+    with impatient, pytest.raises(httpx.ReadTimeout):
+        impatient.get(f"/runs/{run_id}", params={"wait_sec": 30})
+
+    async def nobody_waits(services: Services) -> None:
+        await wait_until(lambda: not services.ends.count)
+
+    stand.call(nobody_waits)
+
+
+def test_a_gateway_that_stops_answers_those_who_wait(stand: Stand) -> None:
+    with stand.client() as client:
+        run_id = submit(client, tag=unique("nobody"))
+        answers: list[httpx.Response] = []
+        waiting_for_it = threading.Thread(
+            target=lambda: answers.append(client.get(f"/runs/{run_id}", params={"wait_sec": 30}, timeout=40))
+        )
+        waiting_for_it.start()
+
+        async def close(services: Services) -> None:
+            await wait_until(lambda: services.ends.count == 1)
+            services.ends.close()
+            await wait_until(lambda: services.ends.count == 0)
+            services.ends.is_closed = False  # others use this gateway, too
+
+        stand.call(close)
+        waiting_for_it.join(20)
+    assert [answer.json()["status"] for answer in answers] == ["PENDING"]

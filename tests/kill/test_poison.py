@@ -27,6 +27,7 @@ async def _poison(home: Path, luck: random.Random) -> None:
     async with fleet(home, PYOCO_CONSUMER_MAX_DELIVER=str(DELIVERIES)) as all_there:
         flows = [*POISON] * scaled(1, 4) + ["chain", "fan", "rested", "lingering"] * scaled(4, 12)
         luck.shuffle(flows)
+        await all_there.start_gateway("gateway").ready()  # it sees to jobs whose last delivery was lost
         runs = await all_there.submit_all(flows)
         supervising = asyncio.create_task(_supervise(all_there))
         try:

@@ -23,7 +23,7 @@ async def _server_killed(home: Path) -> None:
     flows = [MIXED[number % len(MIXED)] for number in range(scaled(160, 1_200))]
     luck.shuffle(flows)
     async with fleet(home) as all_there:
-        await all_there.start_gateway("gateway").ready()  # it queues again what a crash took out of the queue
+        await all_there.start_gateway("gateway").ready()
         for _ in range(2):
             await all_there.start_worker().ready()
         submitting = asyncio.create_task(all_there.submit_all(flows, at_once=4))

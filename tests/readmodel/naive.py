@@ -88,6 +88,7 @@ def fits(run: Run, query: RunQuery) -> bool:
     return (
         all(wanted is None or snapshot.get(name) == wanted for name, wanted in equal.items())
         and (query.updated_after is None or snapshot["updated_at"] > query.updated_after)
+        and (query.submitted_after is None or run.submitted_at > query.submitted_after)
         and run.run_id.startswith(query.run_id_prefix or "")
         and (query.before is None or is_behind((run.submitted_at, run.run_id), query))
     )

@@ -20,6 +20,8 @@ FILTERS: dict[str, tuple[dict[str, Any], str]] = {
     "yaml": ({"workflow_yaml_sha256": "yaml1"}, "runs_listed_yaml"),
     "prefix": ({"run_id_prefix": "1f"}, "runs_by_id"),
     "updated": ({"updated_after": 1100.0}, "runs_listed"),
+    "submitted": ({"submitted_after": 1100.0}, "runs_listed"),
+    "submitted, oldest first": ({"submitted_after": 1100.0, "oldest_first": True}, "runs_listed"),
     "before": ({"before": Cursor(1100.0, "5")}, "runs_listed"),
 }
 
@@ -155,3 +157,31 @@ def test_the_work_for_a_page_does_not_grow_with_the_number_of_runs() -> None:
     few, many = asyncio.run(work(600)), asyncio.run(work(6000))
     grown = {query: (few[query], many[query]) for query in queries if many[query] > 1.5 * few[query] + 200}
     assert not grown
+
+
+def test_the_work_does_not_grow_with_the_runs_submitted_before_or_between() -> None:
+    def queries(number: int) -> list[RunQuery]:
+        """Each has a few runs on its page, and most runs on one side of it."""
+        late = 1000.0 + number - 5
+        return [
+            RunQuery(submitted_after=late),
+            RunQuery(submitted_after=late, oldest_first=True),
+            RunQuery(submitted_after=1000.0, before=Cursor(late, ""), oldest_first=True),
+            RunQuery(submitted_after=1000.0, before=Cursor(1005.0, "")),
+            RunQuery(submitted_after=late, updated_after=1000.0),
+            RunQuery(submitted_after=1000.0, updated_after=late + 5),
+            RunQuery(submitted_after=late, updated_after=late + 5),
+        ]
+
+    async def work(number: int) -> list[int]:
+        async with await filled(number) as index:
+            meter = Meter(index._connections[0])
+            steps: list[int] = []
+            for query in queries(number):
+                meter.steps = 0
+                assert 0 < len(await index.page(query)) < 20, query
+                steps.append(meter.steps)
+            return steps
+
+    few, many = asyncio.run(work(600)), asyncio.run(work(6000))
+    assert [steps for steps in zip(few, many, strict=True) if steps[1] > 1.5 * steps[0] + 200] == []

@@ -50,6 +50,7 @@ queries = st.builds(
     flow=st.sampled_from((None, *TEXTS["flow_name"])),
     tag=st.sampled_from((None, None, *TEXTS["tag"])),
     updated_after=st.one_of(st.none(), TIMES),
+    submitted_after=st.one_of(st.none(), TIMES),
     workflow_yaml_sha256=st.sampled_from(TEXTS["workflow_yaml_sha256"]),
     run_id_prefix=st.sampled_from([None, "", "a", "ab", "b-", "zzz"]),
     before=st.one_of(st.none(), st.builds(Cursor, TIMES, st.sampled_from(RUN_IDS))),
@@ -123,6 +124,7 @@ def test_each_combination_of_filters_walked_page_by_page_gives_all_that_fits() -
         "flow": "etl",
         "tag": "gpu",
         "updated_after": 40.0,
+        "submitted_after": 30.0,
         "workflow_yaml_sha256": "f" * 64,
         "run_id_prefix": "a",
     }

@@ -121,6 +121,7 @@ class Gateway:
             snapshots=store.snapshots,
             dead_letters=store.letters,
             desk=self.desk,
+            queue=store.queue,
             clock=clock,
             new_id=parts["new_id"],
             in_hands_sec=3 * WORKER.run_heartbeat_interval_sec,

@@ -37,6 +37,7 @@ class Swept:
             snapshots=world.snapshots,
             dead_letters=world.letters,
             desk=world.desk,
+            queue=world.queue,
             clock=world.clock,
             new_id=world.new_id,
             in_hands_sec=3.0,

@@ -44,7 +44,7 @@ def test_a_run_whose_job_is_used_up_ends_failed_with_a_dead_letter() -> None:
         await die(swept.world, going)
         await spend(swept.world)
         await swept.sweep()
-        error = "delivered 3 times without an end: the worker died or was cut off during stuck"
+        error = "delivered 2 times without an end: the worker died or was cut off during stuck"
         stored = await swept.world.stored(run_id)
         assert (stored["status"], stored["tasks"]) == ("FAILED", {"stuck": "CANCELLED"})
         assert stored["error"] == f"execution_error: DELIVERIES_USED_UP: {error}"
@@ -57,10 +57,33 @@ def test_a_run_whose_job_is_used_up_ends_failed_with_a_dead_letter() -> None:
             "flow_name": "stuck",
             "tag": "default",
             "tags": ["default", "extra"],
-            "num_delivered": 3,
+            "num_delivered": 2,
             "subject": "pyoco.work.default",
         }
         assert left(swept) == 0
+
+    sweeping(body, max_deliver=2)
+
+
+def test_a_run_its_workers_hardly_came_to_is_tried_alone_and_goes_on() -> None:
+    async def body(swept: Swept) -> None:
+        held = Held("fine")
+        await listen(swept)
+        run_id = await swept.world.submit("fine")
+        flows = {"fine": Flow("fine") >> held.task()}
+        going = asyncio.create_task(swept.world.hand(flows).work())
+        await held.at_work()
+        await die(swept.world, going)
+        await spend(swept.world)  # two more died before they came to it: not of this run
+        await swept.sweep()
+        assert await swept.status(run_id) != "FAILED"
+        assert left(swept) == 0
+        going = asyncio.create_task(swept.world.hand(flows, "w2").work())
+        await held.at_work()
+        held.let_go()
+        await going
+        assert await swept.status(run_id) == "COMPLETED"
+        assert await swept.world.dead() == []
 
     sweeping(body, max_deliver=3)
 

@@ -10,9 +10,10 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import wait
+from pyoco_server.app.lone_marks import Mark
 from pyoco_server.app.ports import Delivery
 from pyoco_server.worker.dispositions import Ack, Nak, SetApart
-from pyoco_server.worker.lone_jobs import LoneDelivery, Mark, mark_for, replace, told_apart
+from pyoco_server.worker.lone_jobs import LoneDelivery, mark_for, replace, told_apart
 from pyoco_server.worker.quarantine import Quarantine
 from tests.engine.flows import Calls
 from tests.waiting import wait_until

@@ -53,6 +53,26 @@ def test_a_redelivered_run_goes_on_at_the_node() -> None:
     attempt(body)
 
 
+def test_a_second_job_for_a_run_takes_it_from_nobody() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flows = {"held": Flow("held") >> held.task()}
+        run_id = await world.submit("held")
+        first = await world.hand(flows, "w1").pull()
+        await world.publish(first.body)  # queued again by somebody who could not know that it is there
+        working = asyncio.create_task(world.hand(flows, "w1").handle(first))
+        await held.at_work()
+        assert await world.hand(flows, "w2").work() == Ack()
+        assert held.began == 1
+        held.let_go()
+        assert await working == Ack()
+        stored = await world.stored(run_id)
+        assert (stored["status"], stored["worker_id"]) == ("COMPLETED", "w1")
+        assert held.began == 1
+
+    attempt(body)
+
+
 @pytest.mark.parametrize("make", [fan_flow, program_flow])
 def test_wherever_a_worker_dies_no_task_that_succeeded_runs_again(make: Callable[[Calls], Flow]) -> None:
     """The log stops answering at every append in turn: the worker gives the job back, and another one goes on."""

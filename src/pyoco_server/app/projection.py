@@ -31,6 +31,9 @@ from pyoco_server.core.wire import JsonObject
 WORKER: Final = "workerId"
 """In the detail of a run's error: the worker that gave it up."""
 
+LET_GO_AT: Final = "let_go_at"
+"""The field of a snapshot that is for those who go on with the run, and nobody else."""
+
 _ENDED: Final = (NodeSucceeded, NodeFailed, NodeCanceled)
 
 
@@ -103,8 +106,19 @@ class RunProjection:
             if record is not None:
                 _note(record, event, payload)
 
-    def snapshot(self, *, position: int, heartbeat_at: float | None = None, driven_by: str | None = None) -> JsonObject:
-        """The snapshot as it is stored; ``position`` is where the log ended."""
+    def snapshot(
+        self,
+        *,
+        position: int,
+        heartbeat_at: float | None = None,
+        driven_by: str | None = None,
+        let_go_at: int | None = None,
+    ) -> JsonObject:
+        """The snapshot as it is stored; ``position`` is where the log ended.
+
+        ``let_go_at``: where it ended when a worker let go of the run in good order. That nobody drives it is no proof:
+        whoever writes a snapshot in place of a worker that died knows of none.
+        """
         state, given = self.state, self.input
         snapshot: JsonObject = {
             "run_id": state.execution_id,
@@ -132,6 +146,8 @@ class RunProjection:
             "version": state.version,
             "log_position": position,
         }
+        if let_go_at is not None and not state.is_terminal:
+            snapshot[LET_GO_AT] = let_go_at
         for name in ("tenant_id", "api_key_id", "workflow_yaml_sha256", "workflow_yaml_bytes"):
             value = getattr(given, name)
             if value is not None:

@@ -88,6 +88,8 @@ class Run:
         self._fencing = (
             Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
         )
+        self.was_started_elsewhere = False
+        """Did somebody else start the run, when this process was about to?"""
         self._scope: RunScope | None = None
         self._known: list[Event] = []
         self._begun: list[str] = []
@@ -163,6 +165,8 @@ class Run:
     async def until_rest(self) -> Rest:
         """Take the run as far as it goes without waiting for anybody."""
         async with self._attended() as attended:
+            if self.was_started_elsewhere:
+                return Rest.TAKEN_OVER
             return Rest.ENDED if self.state.is_terminal else await self._drive(attended, attended.begun)
 
     async def cancel(self, reason: str | None, actor: Actor, *, immediate: bool = False) -> bool:
@@ -221,6 +225,8 @@ class Run:
         try:
             return await self._execution.do(StartExecution(execution_id=self.run_id, actor=_SCHEDULER))
         except CommandRejected:  # somebody else was quicker: cancelled it, or started it
+            newest = self._execution.state
+            self.was_started_elsewhere = not (newest.is_cancel_requested or newest.is_terminal)
             return []
         finally:
             self._execution.follow_ups = None

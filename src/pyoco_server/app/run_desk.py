@@ -24,7 +24,7 @@ from pyoco_server.app.ports import (
     UnavailableError,
     WorkQueue,
 )
-from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.projection import LET_GO_AT, RunProjection
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, readable
 from pyoco_server.app.snapshot_size import fitted
@@ -252,7 +252,10 @@ class RunDesk:
             return
         said = (json_object(stored.body) if stored is not None else None) or {}
         snapshot = run.projection.snapshot(
-            position=position, heartbeat_at=said.get("heartbeat_at"), driven_by=said.get("driven_by")
+            position=position,
+            heartbeat_at=said.get("heartbeat_at"),
+            driven_by=said.get("driven_by"),
+            let_go_at=position if said.get(LET_GO_AT) == position else None,
         )
         body = fitted(snapshot, self._max_snapshot_bytes)
         revision = stored.revision if stored is not None else 0

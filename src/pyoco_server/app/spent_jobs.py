@@ -13,6 +13,7 @@ import msgspec
 
 from pyoco_server.app.burying import DELIVERIES_USED_UP, DeadReason, Letter, used_up
 from pyoco_server.app.jobs import InvalidJobError, Job, decode_job
+from pyoco_server.app.lone_marks import Mark, lost_workers, mark_of, marked
 from pyoco_server.app.ports import (
     Clock,
     DeadLetters,
@@ -22,6 +23,7 @@ from pyoco_server.app.ports import (
     Snapshots,
     TooLargeError,
     UnavailableError,
+    WorkQueue,
 )
 from pyoco_server.app.ports.work_queue import SpentJob, SpentJobs
 from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
@@ -70,6 +72,7 @@ class SpentJobSweep:
         snapshots: Snapshots,
         dead_letters: DeadLetters,
         desk: RunDesk,
+        queue: WorkQueue,
         clock: Clock,
         new_id: NewId,
         in_hands_sec: float,
@@ -80,6 +83,7 @@ class SpentJobSweep:
         self._snapshots = snapshots
         self._dead_letters = dead_letters
         self._desk = desk
+        self._queue = queue
         self._clock = clock
         self._new_id = new_id
         self._in_hands_sec = in_hands_sec
@@ -143,7 +147,17 @@ class SpentJobSweep:
             return True  # whoever resumes it queues a job
         if await self._is_in_hands(run):
             return False
+        if _died_of_others(job, run):
+            await self._set_apart(job, run)
+            return True
         return await self._give_up(job, said, run)
+
+    async def _set_apart(self, job: SpentJob, run: OpenRun) -> None:
+        """One more round, alone, in place of the job: from there on its workers judge the run by its log."""
+        _log.warning("the run is tried alone from now on", extra={"action": "run_set_apart"})
+        mark = Mark(job.times_delivered, after=len(run.events))
+        run_id = run.execution.execution_id
+        await self._queue.publish(job.tag, marked(job.body, mark), dedup_id=f"{run_id}:alone:{job.number}")
 
     async def _opened(self, said: Job) -> OpenRun | None:
         """The run; None if it had a log once and has none any more. One of a foreign producer is created."""
@@ -232,6 +246,15 @@ class SpentJobSweep:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _died_of_others(job: SpentJob, run: OpenRun) -> bool:
+    """Was the run begun, but not by as many as it was delivered to? They died of something else before they came to it.
+
+    Who was alone with it died of it; and what nobody ever began may be what kills when it is loaded.
+    """
+    begun_by = lost_workers(run.events, None)
+    return mark_of(job.body) is None and 0 < len(begun_by) < job.times_delivered - 1
 
 
 def _only_waits(state: ExecutionState) -> bool:

@@ -19,7 +19,6 @@ from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.key_ring import KeyRing
 from pyoco_server.app.keys import KeyDesk
 from pyoco_server.app.lagging import Lagging
-from pyoco_server.app.lost_jobs import LostJobs
 from pyoco_server.app.ports import SnapshotChange, position_of
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.sweeping import Sweeper, SweepOptions
@@ -60,9 +59,8 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
         open_platform(settings, name="pyoco-server") as platform,
         SqliteRunIndex(_index_path(settings)) as index,
     ):
-        most = settings.http.watch_max_connections
-        hub = WatchHub(most=most, most_per_client=settings.http.watch_max_per_client)
-        told = _Told(hub, RunChanges(), RunEnds(most=most), Lagging())
+        limits = {"most": settings.http.watch_max_connections, "most_per_client": settings.http.watch_max_per_client}
+        told = _Told(WatchHub(**limits), RunChanges(), RunEnds(**limits), Lagging())
         feed = JetStreamSnapshotFeed(platform.connection, names_of(settings))
         feed.listen(told.ends.tell)
         keeper = IndexKeeper(feed, index, told.changed)
@@ -115,6 +113,7 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
         snapshots=given.snapshots,
         dead_letters=given.dead_letters,
         desk=given.desk,
+        queue=given.queue,
         clock=clock,
         new_id=given.new_id,
         in_hands_sec=max(3.0, 3 * settings.heartbeat.run_interval_sec),
@@ -133,14 +132,6 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
             silent_sec=max(60.0, 3 * settings.consumer.ack_wait_sec),
         ),
     )
-    lost = LostJobs(
-        keeper=given.keeper,
-        index=given.index,
-        desk=given.desk,
-        submitter=given.submitter,
-        clock=clock,
-        losses=lambda: platform.connection.losses,
-    )
 
     def appended(run_id: str, position: int) -> None:
         lagging.appended(run_id, position, clock.now().timestamp())
@@ -148,7 +139,7 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
     with contextlib.ExitStack() as subscriptions:
         subscriptions.callback(await given.log.subscribe_all(appended))
         subscriptions.callback(await spent_jobs.subscribe(spent.tell))
-        async with _running(given.keeper.run(), sweeper.run(), lost.run()):
+        async with _running(given.keeper.run(), sweeper.run()):
             yield
 
 

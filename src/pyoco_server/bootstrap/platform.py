@@ -12,6 +12,7 @@ from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
 from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
+from pyoco_server.adapters.jetstream.replicas import Replicated, set_replicas
 from pyoco_server.adapters.jetstream.resources import provision
 from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.jetstream.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
@@ -99,6 +100,12 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
     finally:
         await queue.close()
         await connection.close()
+
+
+async def open_replicas(settings: Settings, count: int) -> list[Replicated]:
+    """Give everything so many replicas; UnavailableError if NATS does not answer."""
+    async with open_platform(settings, name="pyoco-server replicas") as platform:
+        return await set_replicas(platform.connection, names_of(settings), count)
 
 
 def submitter(platform: Platform, settings: Settings) -> Submitter:

@@ -22,6 +22,8 @@ from pyoco_server.core.payloads import (
 from pyoco_server.core.wire import JsonObject
 
 LONGEST = 160
+LONGEST_REMARK = 1_000
+"""Why something failed is read to its end, where the remedy is."""
 
 
 def detail(event: Event) -> str:
@@ -139,7 +141,7 @@ def shown(value: Any) -> str:  # noqa: ANN401 any value of the user's
     return one_line(text)
 
 
-def one_line(text: str) -> str:
+def one_line(text: str, *, most: int = LONGEST) -> str:
     """The text without line breaks and other control characters, which could drive a terminal, and not too long."""
     flat = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return flat if len(flat) <= LONGEST else flat[: LONGEST - 1] + "…"
+    return flat if len(flat) <= most else flat[: most - 1] + "…"

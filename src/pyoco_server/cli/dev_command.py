@@ -14,7 +14,7 @@ from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.cli.connection import by_option
 from pyoco_server.cli.dev_submit import submit_and_watch
 from pyoco_server.cli.dev_voice import DevVoice
-from pyoco_server.cli.dev_worker import DevWorker
+from pyoco_server.cli.dev_worker import DEFAULTS, DevWorker
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.near import meant_file
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"there is no file '{name}'{meant_file(name)}", example=_EXAMPLE)
         if Path(name).suffix not in {".py", ".yaml", ".yml"}:
             raise UsageError(f"'{name}' is neither Python (.py) nor a flow.yaml (.yaml, .yml)", example=_EXAMPLE)
-    given = {"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **_without(API_KEY_VARIABLE, SERVER_VARIABLE)}
+    given = {**DEFAULTS, **_without(API_KEY_VARIABLE, SERVER_VARIABLE)}
     loaded = load_with_flags(given, arguments, {"port": "PYOCO_HTTP_PORT"}, example=_EXAMPLE)
     begin_logging(loaded, HTTP_SERVICE)
     arguments.api_key = arguments.api_key or os.environ.get(API_KEY_VARIABLE) or None
@@ -96,7 +96,7 @@ async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
         open_gateway(with_nats(settings, nats.url)) as services,
         GatewayServer(services, command=" ".join(["pyoco-server dev", *arguments.files])).running() as serving,
     ):
-        voice.is_up(nats.url)
+        voice.is_up(nats.url, asks_for_keys=settings.auth.mode != "none")
         worker = DevWorker(arguments.files, nats.url, voice)
         async with running(worker.keep(stays=stays)) as working:
             if arguments.submit:

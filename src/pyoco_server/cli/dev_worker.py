@@ -25,6 +25,13 @@ _STOP_SEC: Final = 10.0
 _SECRETS: Final = (API_KEY_VARIABLE, SERVER_VARIABLE, "PYOCO_AUTH_PEPPER")
 """Flows have no business with them."""
 
+DEFAULTS: Final = {
+    "PYOCO_LOG_FORMAT": "text",
+    "PYOCO_LOG_LEVEL": "WARNING",
+    "PYOCO_CONSUMER_ACK_WAIT_SEC": "5",
+}
+"""Unless they are set otherwise: somebody looks on, and does not want to wait long for the runs of a dead worker."""
+
 Stamps = Mapping[Path, int]
 
 
@@ -137,7 +144,7 @@ class _Process:
                 *command,
                 "--kept-by",
                 str(theirs.fileno()),
-                env={"PYOCO_LOG_FORMAT": "text", "PYOCO_LOG_LEVEL": "WARNING", **environment},
+                env={**DEFAULTS, **environment},
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for us, who end it
                 pass_fds=(theirs.fileno(),),

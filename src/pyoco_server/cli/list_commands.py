@@ -54,6 +54,9 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--updated-after", metavar="TIME", type=kinds.unix_seconds, help="only runs that changed since, Unix seconds"
     )
+    parser.add_argument(
+        "--submitted-after", metavar="TIME", type=kinds.unix_seconds, help="only runs submitted since, Unix seconds"
+    )
     parser.add_argument("--cursor", metavar="CURSOR", type=kinds.name, help="go on where a page ended")
     parser.add_argument(
         "--workflow-yaml-sha256", metavar="HEX", type=kinds.name, help="only runs submitted with this flow.yaml"
@@ -68,6 +71,7 @@ def _filters(arguments: argparse.Namespace) -> Filters:
         tag=arguments.tag,
         limit=arguments.limit,
         updated_after=arguments.updated_after,
+        submitted_after=arguments.submitted_after,
         cursor=arguments.cursor,
         workflow_yaml_sha256=arguments.workflow_yaml_sha256,
         include=["full"] if arguments.full else [],

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from pyoco_server.cli import dev_command, keys_command, up_command
+from pyoco_server.cli import dev_command, keys_command, replicas_command, up_command
 from pyoco_server.cli.parsing import Parser, add_version, run_command_line
 
 _EXAMPLE: Final = "pyoco-server up --port 8000"
 _ELSEWHERE: Final = {name: f"pyoco-client {name}" for name in ("run", "submit", "list", "watch", "get", "cancel")}
 _UP: Final = "pyoco-server up, or pyoco-server dev FILE with a worker for your flows"
-_SUBCOMMANDS: Final = (up_command, dev_command, keys_command)
+_SUBCOMMANDS: Final = (up_command, dev_command, keys_command, replicas_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

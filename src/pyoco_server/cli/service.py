@@ -59,6 +59,9 @@ class GatewayServer:
             yield serving
         finally:
             self._server.should_exit = True
+            given: Services | Awaited = self._app.state.services
+            if isinstance(given, Services):
+                given.ends.close()
             await asyncio.gather(serving, return_exceptions=True)
 
     async def serve_when_possible(self, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pyoco_server.cli.descriptions import duration, failure, one_line, progress, prompt_text, shown
+from pyoco_server.cli.descriptions import LONGEST_REMARK, duration, failure, one_line, progress, prompt_text, shown
 from pyoco_server.cli.output import STYLES, cell, console, moment
 from pyoco_server.core.wire import JsonObject
 
@@ -18,7 +18,7 @@ def snapshot_view(snapshot: JsonObject) -> RenderableType:
     """The whole of it."""
     parts: list[RenderableType] = [_headline(snapshot)]
     for name, text in _remarks(snapshot):
-        parts.append(Text.assemble((f"{name}: ", "bold"), one_line(text)))
+        parts.append(Text.assemble((f"{name}: ", "bold"), one_line(text, most=LONGEST_REMARK)))
     tasks = _tasks(snapshot)
     parts += [tasks] if tasks is not None else []
     parts += [_wait(wait, snapshot) for wait in snapshot.get("waiting") or () if isinstance(wait, Mapping)]
@@ -37,7 +37,8 @@ def status_line(snapshot: JsonObject) -> str:
     tasks = snapshot.get("tasks")
     words = [f"{name}={status}" for name, status in tasks.items()] if isinstance(tasks, dict) else []
     error = snapshot.get("error")
-    return one_line(" ".join([str(snapshot.get("status")), *words, *([f"error: {error}"] if error else [])]))
+    tasks_told = one_line(" ".join([str(snapshot.get("status")), *words]))
+    return f"{tasks_told} error: {one_line(str(error), most=LONGEST_REMARK)}" if error else tasks_told
 
 
 def _headline(snapshot: JsonObject) -> Text:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import connected
-from pyoco_server.cli.descriptions import one_line
+from pyoco_server.cli.descriptions import LONGEST_REMARK, one_line
 from pyoco_server.cli.near import meant_file
 from pyoco_server.cli.output import add_output_option, console, is_terminal, note, print_fields, print_json
 from pyoco_server.cli.params import add_params_options, read_params
@@ -150,7 +150,8 @@ def _follow(client: Client, answer: JsonObject, arguments: argparse.Namespace) -
     if last.get("status") == "COMPLETED":
         return DONE
     reason = f": {last['error']}" if last.get("error") else ""
-    note(one_line(f"error: run {run_id} is {last.get('status')}{reason}") + " [MSG-PYOCO-0007/ERR-PYOCO-0007]")
+    told = one_line(f"error: run {run_id} is {last.get('status')}{reason}", most=LONGEST_REMARK)
+    note(f"{told} [MSG-PYOCO-0007/ERR-PYOCO-0007]")
     return FAILED
 
 

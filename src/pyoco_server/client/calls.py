@@ -27,6 +27,7 @@ class Filters(TypedDict, total=False):
     flow: str | None
     tag: str | None
     updated_after: float | None
+    submitted_after: float | None
     cursor: str | None
     workflow_yaml_sha256: str | None
     limit: int | None

@@ -58,7 +58,10 @@ def options(
     fail_policy: str | None = None,
     isolation: Isolation | str | None = None,
 ) -> TaskWrapper:
-    """Set options of a task and return it; those not given stay as they are."""
+    """Set options of a task and return it; those not given stay as they are.
+
+    They belong to the task: every flow that uses it has them. Who wants it otherwise in one flow makes a task for it.
+    """
     task = step.task
     if retries is not None:
         task.retries = _not_negative("retries", retries)

@@ -78,7 +78,9 @@ class CancelRuns(CancelRun):
 
 
 class ResumeNode(_Strict):
-    """What a waiting node goes on with."""
+    """What a waiting node goes on with. It cannot be taken back, so nothing else may be said: it would be a mistake."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     input: Annotated[Any, Field(description="Becomes the wait's result.", examples=[{"approved": True}])] = None
     resume_key: Annotated[

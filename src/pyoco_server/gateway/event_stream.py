@@ -41,7 +41,7 @@ class EventStream(Response):
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._events as events:
-            leaving = asyncio.create_task(_left(receive), name="event stream reader")
+            leaving = asyncio.create_task(left(receive), name="event stream reader")
             sending = asyncio.create_task(self._send(events, send), name="event stream")
             try:
                 await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -64,6 +64,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _left(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
+    """Return when the client has."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -6,6 +6,7 @@ announcement, and again when the index knows.
 
 import asyncio
 import contextlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from pyoco_server.gateway.errors import TooManyError
@@ -14,28 +15,46 @@ from pyoco_server.gateway.errors import TooManyError
 class RunEnds:
     """Who waits for which run."""
 
-    def __init__(self, *, most: int) -> None:
+    def __init__(self, *, most: int, most_per_client: int) -> None:
+        self.is_closed = False
+        """Nobody is to wait any longer: the gateway stops."""
         self._most = most
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._count = 0
+        self._most_per_client = most_per_client
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._clients: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        """How many wait."""
+        return self._clients.total()
 
     def tell(self, run_id: str) -> None:
         """The run's snapshot has changed: those who wait for the run look at it."""
         for changed in self._waiting.get(run_id, ()):
             changed.set()
 
+    def close(self) -> None:
+        """Let everybody have their answer now."""
+        self.is_closed = True
+        for run_id in self._waiting:
+            self.tell(run_id)
+
     @contextlib.contextmanager
-    def watched(self, run_id: str) -> Iterator[asyncio.Event]:
+    def watched(self, run_id: str, client: str) -> Iterator[asyncio.Event]:
         """Set whenever there is something new; TooManyError if so many wait already."""
-        if self._count >= self._most:
+        if self.count >= self._most:
             raise TooManyError(f"{self._most} requests wait already; ask without wait_sec, or another gateway")
+        if self._clients[client] >= self._most_per_client:
+            raise TooManyError(f"{self._most_per_client} of your requests wait already; ask without wait_sec")
         changed = asyncio.Event()
-        self._waiting.setdefault(run_id, set()).add(changed)
-        self._count += 1
+        self._waiting[run_id].add(changed)
+        self._clients[client] += 1
         try:
             yield changed
         finally:
-            self._count -= 1
+            self._clients[client] -= 1
+            if not self._clients[client]:
+                del self._clients[client]
             self._waiting[run_id].discard(changed)
             if not self._waiting[run_id]:
                 del self._waiting[run_id]

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 
 from pyoco_server.app.ports import WorkerRecord
+from pyoco_server.app.projection import LET_GO_AT
 from pyoco_server.core.wire import JsonObject
 
 _TASKS: Final[JsonObject] = {
@@ -20,8 +21,8 @@ _TASKS: Final[JsonObject] = {
 }
 
 
-NOT_SHOWN: Final = "log_position"
-"""A position in the log of all runs, which tells how busy everybody is; ``version`` counts what the run itself did."""
+NOT_SHOWN: Final = frozenset({"log_position", LET_GO_AT})
+"""Positions in the log of all runs, which tell how busy everybody is; ``version`` counts what the run itself did."""
 
 
 class Part(StrEnum):
@@ -50,7 +51,7 @@ def wants_full(include: list[Part] | None) -> bool:
 
 def snapshot_view(snapshot: JsonObject, *, records: bool) -> JsonObject:
     """A snapshot as it is shown; task records only where they are asked for."""
-    hidden = {NOT_SHOWN} if records else {NOT_SHOWN, "task_records"}
+    hidden = NOT_SHOWN if records else NOT_SHOWN | {"task_records"}
     return {name: value for name, value in snapshot.items() if name not in hidden}
 
 

@@ -27,6 +27,7 @@ from pyoco_server.app.ports import (
 from pyoco_server.app.run_desk import RunDesk
 from pyoco_server.app.submitting import Submitter
 from pyoco_server.app.wheels import WheelDesk
+from pyoco_server.gateway.outages import Writes
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.rate_limits import KeyLimits
 from pyoco_server.gateway.run_changes import RunChanges
@@ -81,6 +82,7 @@ class Services:
     wheels: WheelDesk
     key_ring: KeyRing
     limits: KeyLimits
+    writes: Writes = dataclasses.field(default_factory=Writes)
     known_runs: KnownRuns = dataclasses.field(default_factory=KnownRuns)
     views: dict[str, "Services"] = dataclasses.field(default_factory=dict)
     """By tenant; made when they are first needed."""

@@ -7,14 +7,16 @@ import asyncio
 import contextlib
 from typing import Annotated, Final
 
-from fastapi import Query
+from fastapi import Query, Request
 
 from pyoco_server.app.ports import StoredSnapshot
 from pyoco_server.app.run_queries import visible_snapshot
 from pyoco_server.app.snapshot_reading import readable
 from pyoco_server.app.statuses import TERMINAL_RUN
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.gateway.event_stream import left
 from pyoco_server.gateway.patience import patiently
+from pyoco_server.gateway.principal import Principal
 from pyoco_server.gateway.services import Services
 
 LONGEST_SEC: Final = 30.0
@@ -29,20 +31,33 @@ WaitSec = Annotated[
 ]
 
 
-async def newest_within(given: Services, run_id: str, wait_sec: float, *, tenant_id: str | None) -> JsonObject:
-    """The run's last snapshot, or after ``wait_sec`` the newest; RunNotFoundError if there is none."""
+async def newest_within(
+    given: Services, request: Request, asking: Principal, run_id: str, wait_sec: float
+) -> JsonObject:
+    """The run's last snapshot, or after ``wait_sec`` the newest; RunNotFoundError if there is none.
+
+    It comes earlier if whoever asked has gone, or if the gateway stops.
+    """
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_sec
 
     async def newest() -> StoredSnapshot:
-        return await visible_snapshot(given.snapshots, run_id, tenant_id=tenant_id)
+        return await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
 
-    with given.ends.watched(run_id) as changed:
-        while True:
-            changed.clear()
-            snapshot = readable(await given.hub.reads.read((tenant_id, run_id), lambda: patiently(newest)))
-            if snapshot.get("status") in TERMINAL_RUN or loop.time() >= ends_at:
-                return snapshot
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(ends_at):
-                    await changed.wait()
+    client = asking.api_key_id or (request.client.host if request.client else "")
+    leaving = asyncio.create_task(left(request.receive), name="waiting request")
+    try:
+        with given.ends.watched(run_id, client) as changed:
+            leaving.add_done_callback(lambda _: changed.set())
+            while True:
+                changed.clear()
+                stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
+                snapshot = readable(stored)
+                is_over = snapshot.get("status") in TERMINAL_RUN or loop.time() >= ends_at
+                if is_over or leaving.done() or given.ends.is_closed:
+                    return snapshot
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(ends_at):
+                        await changed.wait()
+    finally:
+        leaving.cancel()

@@ -20,6 +20,9 @@ from pyoco_server.settings.values import Allowed
 
 PREFIX: Final = "PYOCO_"
 
+OF_CLIENTS: Final = frozenset({"PYOCO_SERVER_URL", "PYOCO_API_KEY"})
+"""Not settings of a server or a worker, but where somebody works they are set, too."""
+
 OF_PYOCO: Final = frozenset(
     {
         "PYOCO_CUTE",
@@ -169,7 +172,7 @@ def _parsed(text: str, path: str, findings: _Findings) -> dict[str, _Given]:
 
 
 def _unknown(names: Iterable[str]) -> Iterator[SettingsWarning]:
-    for name in sorted(set(names) - _PLACES.keys() - OF_PYOCO):
+    for name in sorted(set(names) - _PLACES.keys() - OF_PYOCO - OF_CLIENTS):
         alike = difflib.get_close_matches(name.upper(), _PLACES, n=1, cutoff=0.75)
         yield SettingsWarning(f"{name} is not a setting" + (f"; did you mean {alike[0]}?" if alike else ""))
 

@@ -6,9 +6,10 @@ import msgspec
 
 from pyoco_server.app import burying
 from pyoco_server.app.burying import DeadReason
+from pyoco_server.app.lone_marks import Mark
 from pyoco_server.app.ports import DeadLetters, Delivery, TooLargeError, UnavailableError, WorkQueue
 from pyoco_server.logs import log_error
-from pyoco_server.worker.lone_jobs import Mark, replace
+from pyoco_server.worker.lone_jobs import replace
 
 _log = logging.getLogger(__name__)
 

@@ -67,7 +67,10 @@ class SnapshotWriter:
                 return
             position = self.position
             snapshot = self._projection.snapshot(
-                position=position, heartbeat_at=self._clock.now().timestamp(), driven_by=self.driven_by
+                position=position,
+                heartbeat_at=self._clock.now().timestamp(),
+                driven_by=self.driven_by,
+                let_go_at=position if self.driven_by is None else None,
             )
             body = fitted(snapshot, self._max_bytes)
             run_id = self._projection.state.execution_id

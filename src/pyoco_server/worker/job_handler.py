@@ -14,6 +14,7 @@ from pyoco_server.app.attempts import describe
 from pyoco_server.app.burying import DELIVERIES_USED_UP, DeadReason, used_up
 from pyoco_server.app.driver import Rest
 from pyoco_server.app.jobs import InvalidJobError, Job, decode_job
+from pyoco_server.app.lone_marks import lost_workers
 from pyoco_server.app.ports import Delivery, EventLog, Snapshots, TooLargeError, UnavailableError
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.run import Run, RunServices
@@ -27,7 +28,7 @@ from pyoco_server.worker.endings import Endings
 from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, Resolved
 from pyoco_server.worker.isolating import isolated
 from pyoco_server.worker.known_runs import Known, KnownRuns
-from pyoco_server.worker.lone_jobs import LoneDelivery, lost_workers, mark_for
+from pyoco_server.worker.lone_jobs import LoneDelivery, mark_for
 from pyoco_server.worker.options import NAK_DELAY_SEC, WorkerOptions
 from pyoco_server.worker.presence import Presence
 from pyoco_server.worker.quarantine import Quarantine
@@ -123,7 +124,7 @@ class JobHandler:
             await asyncio.shield(self._return(delivery))
             raise
         except FlowNotFoundError as error:
-            log_error(_log, "ERR-PYOCO-0006", action="flow_not_found", exc=error)
+            log_error(_log, "ERR-PYOCO-0006", action="flow_not_found", exc=error, one_line=True)
             failed = await self._failed(job, known, DeadReason.FLOW_NOT_FOUND, "FLOW_NOT_FOUND", str(error))
             return Handled(failed, delivery)
         except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's code raises when asked for a flow
@@ -286,7 +287,8 @@ class JobHandler:
     def _after(self, rest: Rest, job: Job, driven: DrivenRun) -> Disposition:
         if rest is Rest.TAKEN_OVER:
             _log.warning("somebody else goes on with the run", extra={"action": "run_taken_over"})
-            return Leave()
+            # Whoever started it has a job of their own; this one is one too many, and would take the run from them.
+            return Ack() if driven.run.was_started_elsewhere else Leave()
         state = driven.run.state
         if rest is Rest.PARKED and not _waits_for_people(state):
             _log.warning("nothing can be done about the run, and nobody is waited for", extra={"action": "run_stuck"})

@@ -7,6 +7,7 @@ import msgspec
 
 from pyoco_server.app.jobs import Job
 from pyoco_server.app.ports import Delivery, EventLog, LogConflictError, Snapshots
+from pyoco_server.app.projection import LET_GO_AT
 from pyoco_server.app.run import RunServices
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold, handle, initial_state
@@ -72,9 +73,8 @@ class KnownRuns:
 
     async def was_let_go(self, known: Known) -> bool:
         """Did the last worker that had the run put it aside or hand it back, rather than vanish?"""
-        position, said = await self._snapshot(known.state.execution_id)
-        is_begun = bool(known.state.nodes)
-        return is_begun and position == known.position and said.get("driven_by") is None
+        _, said = await self._snapshot(known.state.execution_id)
+        return bool(known.state.nodes) and said.get(LET_GO_AT) == known.position
 
     async def _snapshot(self, run_id: str) -> tuple[int, dict[str, Any]]:
         stored = await self._snapshots.read(run_id)

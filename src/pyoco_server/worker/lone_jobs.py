@@ -7,42 +7,19 @@ it was delivered proves little, since whoever waits to be alone can still be kil
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from pyoco_server.app.lone_marks import Mark, lost_workers, mark_of, marked
 from pyoco_server.app.ports import Delivery, WorkQueue
 from pyoco_server.core import Event
-from pyoco_server.core.payloads import NodeStarted
 
 LONE_DEATHS: Final = 1
 """A run whose deliveries are used up, and of which so many workers died with nobody else in them, is to blame."""
 
 LONE_DELIVERIES: Final = 5
 """So is one that was delivered so often without a single task begun: its flow may be what kills when it is loaded."""
-
-_FIELD: Final = "quarantine"
-_SIGN: Final = b'"quarantine"'
-"""What has not even this in it need not be read."""
-
-_IN_THE_LOG: Final = ("created", "params", "workflow_yaml")
-"""What a job need not say if the run has a log."""
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """What a lone job says of those before it."""
-
-    deliveries: int
-    after: int
-    """How many events the run had when it was set apart."""
-    alone: int = 0
-    """How many of the deliveries were after that."""
-    forgiven: int = 0
-    """How many workers handed it back alive."""
-
-
-class _Marked(msgspec.Struct):
-    quarantine: Mark | None = None
 
 
 class LoneDelivery:
@@ -113,21 +90,9 @@ class LoneDelivery:
         await self._delivery.in_progress()
 
 
-def lost_workers(events: Sequence[Event], worker_id: str) -> set[str]:
-    """Who began a task of the run and is not ``worker_id``, which lives; what has no worker is no task."""
-    payloads = [event.payload for event in events]
-    began = {payload.worker_id for payload in payloads if isinstance(payload, NodeStarted)}
-    return {worker for worker in began if worker is not None and worker != worker_id}
-
-
 def told_apart(delivery: Delivery, queue: WorkQueue) -> Delivery:
     """The delivery as it is, or as one of a lone job."""
-    if _SIGN not in delivery.body:
-        return delivery
-    try:
-        mark = msgspec.json.decode(delivery.body, type=_Marked).quarantine
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # not ours, and told of where jobs are read
-        return delivery
+    mark = mark_of(delivery.body)
     return delivery if mark is None else LoneDelivery(delivery, mark, queue)
 
 
@@ -140,10 +105,7 @@ def mark_for(delivery: Delivery, events: Sequence[Event]) -> Mark:
 
 async def replace(delivery: Delivery, mark: Mark, queue: WorkQueue) -> None:
     """Replace a job by one that is only run alone."""
-    job: dict[str, Any] = msgspec.json.decode(delivery.body)
-    if job.get("log_position") is not None:
-        job = {name: value for name, value in job.items() if name not in _IN_THE_LOG}
-    body = msgspec.json.encode({**job, _FIELD: mark})
     once = secrets.token_hex(8)  # a job too many does no harm, one that is taken for another would be lost
-    await queue.publish(delivery.tag, body, dedup_id=f"{job['run_id']}:alone:{once}")
+    run_id = msgspec.json.decode(delivery.body)["run_id"]
+    await queue.publish(delivery.tag, marked(delivery.body, mark), dedup_id=f"{run_id}:alone:{once}")
     await delivery.ack()

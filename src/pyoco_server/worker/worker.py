@@ -250,6 +250,9 @@ class Worker:
         finally:
             at_once.cancel()
             at_rest.cancel()
+            at_rest.add_done_callback(
+                lambda ended: ended.cancelled() or ended.exception()
+            )  # the slots tell it themselves
 
     async def _say_good_bye(self) -> None:
         try:

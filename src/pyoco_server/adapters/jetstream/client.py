@@ -7,6 +7,7 @@ who only want to know that something happened.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,11 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from typing_extensions import override
 
+_log = logging.getLogger(__name__)
+
 _VERSION: Final = "NATS/1.0"
+_SERVERS_OWN: Final = frozenset({"Status", "Description"})
+"""Only the server's first line says these; a stored message that has headers of such a name is not an answer."""
 _HEADER_LINE: Final = b"NATS/1.0\r\n"
 _NOBODY_THERE: Final = b"NATS/1.0 503"
 
@@ -144,7 +149,10 @@ class NatsClient(Client):
             return
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
-        told(subject, data, headers)
+        try:
+            told(subject, data, headers)
+        except Exception:  # noqa: BLE001 told; one who cannot cope with a message must not cost all others the connection
+            _log.exception("a message on '%s' could not be taken", subject.decode(errors="replace"))
 
     @override
     async def request(
@@ -188,6 +196,11 @@ class NatsClient(Client):
             if not answer.done():
                 answer.set_exception(nats.errors.StaleConnectionError())
 
+    @property
+    def is_in_cluster(self) -> bool:
+        """Is the server we are connected to one of several?"""
+        return bool(self._server_info.get("cluster"))
+
     def tasks(self) -> set[asyncio.Task[Any]]:
         """The tasks that work for this client now."""
         own = [self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task]
@@ -220,7 +233,7 @@ def parsed_headers(headers: bytes | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if colon:
+        if colon and name not in _SERVERS_OWN:
             found[name] = value.strip()
     status = first[len(_VERSION) :].strip()
     if status:

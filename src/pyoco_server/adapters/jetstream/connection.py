@@ -86,8 +86,6 @@ class Connection:
         self._client = NatsClient()
         self._closing = False
         self._awaited: set[asyncio.Future[None]] = set()
-        self.losses = 0
-        """How often the connection broke."""
         self.request_timeout_sec = request_timeout_sec
         self.js: JetStreamContext = self._client.jetstream(timeout=request_timeout_sec)
 
@@ -189,7 +187,6 @@ class Connection:
         await self.close()
 
     async def _on_disconnected(self) -> None:
-        self.losses += 1
         self._client.forget_unsettled()
         for future in self._awaited:
             if not future.done():

@@ -222,7 +222,7 @@ class JetStreamEventLog:
         def told(subject: bytes, _data: bytes, headers: bytes | None) -> None:
             position = header_value(headers, b"Nats-Sequence")
             if position is not None:
-                on_append(subject.rpartition(b".")[2].decode(), int(position))
+                on_append(subject.rpartition(b".")[2].decode(errors="replace"), int(position))
 
         with translated():
             subscription = await self._connection.nc.listen(f"{self._names.live_prefix}.*", told)

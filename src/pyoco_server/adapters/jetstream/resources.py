@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, PersistMode, RePublish, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, RePublish, RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
 from pyoco_server.adapters.jetstream.connection import Connection, translated
@@ -46,7 +46,17 @@ async def provision(connection: Connection, names: Names) -> Names:
             found = await _existing_or_new(js, wanted)
         _check(found, wanted)
         replicas = max(replicas, found.num_replicas or 1)
+    if connection.nc.is_in_cluster and replicas == 1:
+        _log.warning(
+            "NATS is a cluster, but one node alone holds everything: 'pyoco-server replicas 3' lets three of them",
+            extra={"action": "streams_not_replicated"},
+        )
     return msgspec.structs.replace(names, replicas=replicas)
+
+
+def stream_names(names: Names) -> list[str]:
+    """All streams, also those behind buckets."""
+    return [str(wanted.name) for wanted in _wanted(names)]
 
 
 async def _existing_or_new(js: JetStreamContext, wanted: StreamConfig) -> StreamConfig:
@@ -113,7 +123,6 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
         retention=RetentionPolicy.WORK_QUEUE,
         discard=DiscardPolicy.NEW,
         duplicate_window=_DUPLICATE_WINDOW_SEC,
-        persist_mode=_soon(names),
     )
     yield _stream(
         names,
@@ -132,20 +141,12 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
             src=kv_subject(names.runs_bucket, ">"), dest=f"{names.live_snapshots_prefix}.>", headers_only=True
         ),
     )
-    yield _bucket(names, names.workers_bucket, persist_mode=_soon(names))
+    yield _bucket(names, names.workers_bucket)
     yield _bucket(names, names.auth_bucket)
     yield _bucket(names, names.wheel_history_bucket, ttl_sec=names.wheel_history_ttl_sec)
     yield _bucket(names, names.graphs_bucket)
     yield _object_store(names, names.wheels_bucket)
     yield _object_store(names, names.outputs_bucket)
-
-
-def _soon(names: Names) -> PersistMode | None:
-    """On disk soon is soon enough for what is made again from the logs: jobs, and who works.
-
-    Not for snapshots: that a run has one means that it was accepted. The server offers this for one replica only.
-    """
-    return PersistMode.ASYNC if names.replicas == 1 else None
 
 
 def _window_within(max_age_sec: float | None) -> float:
@@ -170,7 +171,6 @@ def _bucket(
     bucket: str,
     *,
     ttl_sec: float | None = None,
-    persist_mode: PersistMode | None = None,
     republish: RePublish | None = None,
 ) -> StreamConfig:
     """A KV bucket as every NATS client lays it out, with one value a key."""
@@ -186,7 +186,6 @@ def _bucket(
         allow_msg_ttl=True,
         allow_direct=True,
         deny_delete=True,
-        persist_mode=persist_mode,
         republish=republish,
     )
 

@@ -82,6 +82,6 @@ class JetStreamSnapshotFeed:
     def _announced(self, subject: bytes, _data: bytes, _headers: bytes | None) -> None:
         self._changed.set()
         if self._listeners:
-            run_id = subject[self._run_id_at :].decode()
+            run_id = subject[self._run_id_at :].decode(errors="replace")
             for told in self._listeners:
                 told(run_id)

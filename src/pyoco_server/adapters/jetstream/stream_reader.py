@@ -116,7 +116,7 @@ class StreamReader:
                 del self._pages[token]
 
     def _take(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
-        collector = self._pages.get(subject.rpartition(b".")[2].decode())
+        collector = self._pages.get(subject.rpartition(b".")[2].decode(errors="replace"))
         if collector is not None:
             collector.take(parsed_headers(headers), data)
 

@@ -7,10 +7,14 @@ Two filters are no part of any order:
   that took less than D seconds were submitted after T - D. There is one class of runs for each doubling of D, so that
   little is looked at in vain.
 - ``run_id_prefix``. If few ids begin with it, those are looked at. If many do, any part of the list has some of them.
+
+``submitted_after`` is a place in the list: it ends there, or begins there if the oldest come first. SQLite goes by one
+lower and one upper bound only, so that whatever else bounds the time of submission is put into the same bound.
 """
 
 import heapq
 import itertools
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -84,7 +88,7 @@ def _wanted(connection: sqlite3.Connection, query: RunQuery) -> _Wanted | None:
             terms[name] = number
     if query.limit <= 0:
         return None
-    at, run_id = query.before or (-_END_OF_TIME if query.oldest_first else _END_OF_TIME, "")
+    at, run_id = _place(query)
     parameters: dict[str, Any] = {**terms, "at": at, "run_id": run_id}
     conditions: list[str] = []
     if query.run_id_prefix:
@@ -93,17 +97,30 @@ def _wanted(connection: sqlite3.Connection, query: RunQuery) -> _Wanted | None:
     if query.updated_after is not None:
         conditions.append("r.updated_at > :updated_after")
         parameters |= {"updated_after": query.updated_after}
+    if query.submitted_after is not None:
+        conditions.append("+r.submitted_at > :submitted_after")  # "+": the index is searched by another bound
+        parameters |= {"submitted_after": query.submitted_after}
     return _Wanted(terms, conditions, parameters, query.limit, query.oldest_first)
+
+
+def _place(query: RunQuery) -> Cursor:
+    """Behind which run the list begins."""
+    if not query.oldest_first:
+        return query.before or Cursor(_END_OF_TIME, "")
+    begin = -_END_OF_TIME if query.submitted_after is None else math.nextafter(query.submitted_after, math.inf)
+    return max(query.before or Cursor(begin, ""), Cursor(begin, ""))
 
 
 def _search(connection: sqlite3.Connection, query: RunQuery, wanted: _Wanted) -> list[_Found]:
     if query.run_id_prefix and _is_rare(connection, wanted):
         return _gather(connection, wanted, "runs AS r INDEXED BY runs_by_id", wanted.conditions, wanted.limit)
-    if query.updated_after is None or query.oldest_first:
+    moments = [moment for moment in (query.submitted_after, query.updated_after) if moment is not None]
+    if not moments or query.oldest_first:
         return [*itertools.islice(_listed(connection, wanted, wanted.conditions), wanted.limit)]
-    since = [*wanted.conditions, "r.submitted_at > :updated_after"]
+    wanted.parameters["since"] = max(moments)
+    since = [*wanted.conditions, "r.submitted_at > :since"]
     found = [*itertools.islice(_listed(connection, wanted, since), wanted.limit)]
-    if len(found) < wanted.limit:
+    if query.updated_after == max(moments) and len(found) < wanted.limit:
         found += _under_way(connection, wanted, wanted.limit - len(found))
     return found
 

@@ -73,6 +73,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The one its jobs are queued by, not those it is merely labelled with."""
     updated_after: float | None = None
     """Later than this, not at this moment."""
+    submitted_after: float | None = None
+    """Likewise."""
     workflow_yaml_sha256: str | None = None
     run_id_prefix: str | None = None
     before: Cursor | None = None

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from pyoco_server.app.ports import RunQuery
 from pyoco_server.app.run_queries import page_of_runs, snapshot_and_worker, visible_snapshot
@@ -45,6 +45,9 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     updated_after: Annotated[
         float | None, Query(allow_inf_nan=False, description="Changed later than this; Unix seconds.")
     ] = None,
+    submitted_after: Annotated[
+        float | None, Query(allow_inf_nan=False, description="Submitted later than this; Unix seconds.")
+    ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
     workflow_yaml_sha256: Annotated[str | None, Query(description="Of the flow.yaml it was submitted with.")] = None,
     run_id_prefix: Annotated[str | None, Query(max_length=LONGEST, description="How the id begins.")] = None,
@@ -67,6 +70,7 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
         flow=flow,
         tag=tag,
         updated_after=updated_after,
+        submitted_after=submitted_after,
         workflow_yaml_sha256=workflow_yaml_sha256,
         run_id_prefix=run_id_prefix,
         oldest_first=order is Order.OLDEST,
@@ -76,7 +80,8 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     page = await page_of_runs(given.index, given.snapshots, query, full=run_views.wants_full(include))
     items = page.items if order is not None else run_views.by_change(page.items)
     for item in items:
-        item.pop(run_views.NOT_SHOWN, None)
+        for name in run_views.NOT_SHOWN:
+            item.pop(name, None)
     if updated_after is None and cursor is None:
         return Json(items)
     following = encode_cursor(page.following, asking.tenant_id) if page.following is not None else None
@@ -89,11 +94,11 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     responses=documented("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0102", "ERR-PYOCO-0003", ok=RunWithWorker),
 )
 async def get_run(
-    run_id: RunId, given: Given, asking: Asking, *, include: Include = None, wait_sec: WaitSec = 0.0
+    run_id: RunId, request: Request, given: Given, asking: Asking, *, include: Include = None, wait_sec: WaitSec = 0.0
 ) -> Json:
     """The newest snapshot; with ``wait_sec`` the last one, if the run ends so soon."""
     if wait_sec:
-        await newest_within(given, run_id, wait_sec, tenant_id=asking.tenant_id)
+        await newest_within(given, request, asking, run_id, wait_sec)
     found, worker = await snapshot_and_worker(given.snapshots, given.workers, run_id, tenant_id=asking.tenant_id)
     snapshot = run_views.snapshot_view(found, records=run_views.wants_records(include))
     timeout_sec = given.settings.heartbeat.worker_disconnect_timeout_sec

@@ -4,11 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from pyoco_server.app.bulk import for_each
 from pyoco_server.app.ports import UnavailableError
+from pyoco_server.app.run_desk import RunNotFoundError
+from pyoco_server.app.snapshot_reading import SnapshotUnreadableError
 from pyoco_server.app.submitting import Submission
 from pyoco_server.core.wire import JsonObject, parse_object
 from pyoco_server.errors import InvalidInputError, PyocoServerError
@@ -18,7 +21,6 @@ from pyoco_server.gateway.bodies import SubmitBatch, SubmitRun
 from pyoco_server.gateway.documents import BatchAccepted, RunSubmitted
 from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, told
 from pyoco_server.gateway.headers import Correlation, IdempotencyKey
-from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.principal import Asking, Principal, principal
 from pyoco_server.gateway.services import Given, Services, connected, services
 from pyoco_server.gateway.strict_json import StrictRoute, quick_route
@@ -31,6 +33,7 @@ _ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0003")
 
 async def submit_run(
     body: SubmitRun,
+    request: Request,
     given: Given,
     asking: Asking,
     *,
@@ -45,16 +48,18 @@ async def submit_run(
     """
     submission = _submission(body, given, asking)
     accepted = _accepted(
-        await in_time(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation))
+        await given.writes.noted(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation))
     )
-    return Json(accepted if not wait_sec else await _in_the_end(accepted, given, asking, wait_sec))
+    return Json(accepted if not wait_sec else await _in_the_end(accepted, request, given, asking, wait_sec))
 
 
-async def _in_the_end(accepted: JsonObject, given: Services, asking: Principal, wait_sec: float) -> JsonObject:
+async def _in_the_end(
+    accepted: JsonObject, request: Request, given: Services, asking: Principal, wait_sec: float
+) -> JsonObject:
     """How the run ended. It is accepted whatever happens from here on: whoever cannot be told more is told that."""
     try:
-        newest = await newest_within(given, accepted["run_id"], wait_sec, tenant_id=asking.tenant_id)
-    except (UnavailableError, TooManyError):
+        newest = await newest_within(given, request, asking, accepted["run_id"], wait_sec)
+    except (UnavailableError, TooManyError, RunNotFoundError, SnapshotUnreadableError):  # a replica may lag behind
         return accepted
     snapshot = run_views.snapshot_view(newest, records=True)
     return {"run_id": accepted["run_id"], "status": snapshot["status"], "snapshot": snapshot}
@@ -72,8 +77,10 @@ async def _quickly(request: Request) -> Response | None:
         body = SubmitRun.model_validate(await request.json())
     except (ValidationError, json.JSONDecodeError):
         return None
+    except ClientDisconnect as error:  # nobody is there to be answered
+        raise HTTPException(400, "There was an error parsing the body") from error
     asking = await principal(request)
-    return await submit_run(body, await connected(await services(request, asking)), asking)
+    return await submit_run(body, request, await connected(await services(request, asking)), asking)
 
 
 _UNUSUAL: Final = frozenset({"idempotency-key", "x-correlation-id"})
@@ -103,7 +110,7 @@ async def submit_batch(
         submission = _submission(_entry(place, run), given, asking)
         own = f"{key}#{place}" if key is not None else None
         submitting = given.once.submit(submission, asking.actor, key=own, correlation_id=correlation)
-        return _accepted(await in_time(submitting))
+        return _accepted(await given.writes.noted(submitting))
 
     results: Sequence[JsonObject | PyocoServerError] = await for_each([*enumerate(body.runs)], one)
     language = language_of(request)

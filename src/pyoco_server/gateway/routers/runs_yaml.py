@@ -16,7 +16,6 @@ from pyoco_server.gateway.bodies import FlowName, Tag
 from pyoco_server.gateway.documents import YamlRunAccepted
 from pyoco_server.gateway.errors import YamlTooLargeError
 from pyoco_server.gateway.headers import Correlation, IdempotencyKey
-from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.services import Given
 
@@ -53,7 +52,9 @@ async def submit_yaml(
         tenant_id=asking.tenant_id,
         api_key_id=asking.api_key_id,
     )
-    snapshot = await in_time(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation))
+    snapshot = await given.writes.noted(
+        given.once.submit(submission, asking.actor, key=key, correlation_id=correlation)
+    )
     return Json({name: snapshot[name] for name in _TOLD})
 
 
