@@ -223,13 +223,14 @@ class Run:
             return []
         self._execution.follow_ups = self._starter.follow_ups
         try:
-            return await self._execution.do(StartExecution(execution_id=self.run_id, actor=_SCHEDULER))
-        except CommandRejected:  # somebody else was quicker: cancelled it, or started it
-            newest = self._execution.state
-            self.was_started_elsewhere = not (newest.is_cancel_requested or newest.is_terminal)
-            return []
+            started = await self._execution.do(StartExecution(execution_id=self.run_id, actor=_SCHEDULER))
+        except CommandRejected:  # somebody has cancelled it
+            started = []
         finally:
             self._execution.follow_ups = None
+        newest = self._execution.state
+        self.was_started_elsewhere = not (started or newest.is_cancel_requested or newest.is_terminal)
+        return started
 
     async def _drive(self, attended: _Attended, begun: Sequence[str]) -> Rest:
         driver = Driver(self._execution, follow_ups=self._starter.follow_ups, grace_sec=self._services.grace_sec)
