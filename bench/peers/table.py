@@ -48,7 +48,7 @@ def machine() -> dict[str, Any]:
         "cpu": cpu,
         "cores": os.cpu_count(),
         "memory_gib": round(memory_kib / 2**20, 1),
-        "kernel": platform.release(),
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "python": platform.python_version(),
         "filesystem": filesystem(Path(tempfile.gettempdir())),
         "load_before": os.getloadavg(),
