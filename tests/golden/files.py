@@ -86,7 +86,7 @@ def write(case: str, about: str, recorded: Recorded, folder: Path = LOGS) -> Pat
     ]
     lines += [msgspec.json.encode(moment) for moment in moments(recorded.events, recorded.stored)]
     path = path_of(case, folder)
-    here = f"{Path(__file__).resolve().parents[2]}/".encode()  # tracebacks tell where they were recorded: nobody's concern
+    here = f"{Path(__file__).resolve().parents[2]}/".encode()  # where it was recorded is nobody's concern
     path.write_bytes(b"\n".join(lines).replace(here, b"") + b"\n")
     return path
 
