@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.plots import BOTTOM, COLORS, HEIGHT, TOP, WIDTH, _svg, _text
+from chaos.plots import BOTTOM, COLORS, HEIGHT, TOP, WIDTH, svg, text
 
 from bench.growth.curves import Plot
 from bench.rows import number
@@ -35,14 +35,14 @@ def drawn(plot: Plot) -> str:
     def y(figure: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * scale.share(figure)
 
-    parts = [_text(LEFT, 14, f"{plot.title} ({plot.unit}{scale.told})", size=13)]
+    parts = [text(LEFT, 14, f"{plot.title} ({plot.unit}{scale.told})", size=13)]
     for figure in scale.lines:
         parts.append(f'<path d="M{LEFT} {y(figure):.1f}H{WIDTH - RIGHT}" stroke="#cbd5e1" stroke-width="0.5"/>')
-        parts.append(_text(LEFT - 6, y(figure) + 4, number(figure), anchor="end"))
+        parts.append(text(LEFT - 6, y(figure) + 4, number(figure), anchor="end"))
     for place, size in enumerate(sizes):
         last = place == len(sizes) - 1
         told = f"{size:,.0f} {plot.of}" if last else f"{size:,.0f}"
-        parts.append(_text(x(size) + (RIGHT - 4 if last else 0), HEIGHT - 8, told, anchor="end" if last else "middle"))
+        parts.append(text(x(size) + (RIGHT - 4 if last else 0), HEIGHT - 8, told, anchor="end" if last else "middle"))
     for place, ((name, points), color) in enumerate(zip(plot.curves.items(), COLORS, strict=False)):
         path = " ".join(f"{'L' if n else 'M'}{x(size):.1f} {y(figure):.1f}" for n, (size, figure) in enumerate(points))
         parts.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.6"/>')
@@ -50,9 +50,9 @@ def drawn(plot: Plot) -> str:
             told = f"<title>{number(figure)} {plot.unit}</title>"
             parts.append(f'<circle cx="{x(size):.1f}" cy="{y(figure):.1f}" r="3.5" fill="{color}">{told}</circle>')
             beside = y(figure) + (14 if place % 2 else -7)
-            parts.append(_text(x(size), beside, number(figure), size=10, anchor="middle", color=color))
-        parts.append(_text(LEFT + LEGEND * place, 30, name, color=color))
-    return _svg(WIDTH, HEIGHT, parts)
+            parts.append(text(x(size), beside, number(figure), size=10, anchor="middle", color=color))
+        parts.append(text(LEFT + LEGEND * place, 30, name, color=color))
+    return svg(WIDTH, HEIGHT, parts)
 
 
 class _Scale(NamedTuple):

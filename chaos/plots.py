@@ -34,7 +34,7 @@ def lines(title: str, series: Mapping[str, Sequence[float]], bands: Sequence[Ban
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / most
 
-    parts = [_text(LEFT, 14, title, size=13)]
+    parts = [text(LEFT, 14, title, size=13)]
     for band in bands:
         width = max(x(band.end) - x(band.start), 1.0)
         parts.append(
@@ -44,17 +44,17 @@ def lines(title: str, series: Mapping[str, Sequence[float]], bands: Sequence[Ban
     for part in range(5):
         value = most * part / 4
         parts.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - 12}" stroke="#cbd5e1" stroke-width="0.5"/>')
-        parts.append(_text(LEFT - 6, y(value) + 4, f"{value:.0f}", anchor="end"))
-        parts.append(_text(x(span * part / 4), HEIGHT - 8, f"{span * part / 4:.0f} s", anchor="middle"))
+        parts.append(text(LEFT - 6, y(value) + 4, f"{value:.0f}", anchor="end"))
+        parts.append(text(x(span * part / 4), HEIGHT - 8, f"{span * part / 4:.0f} s", anchor="middle"))
     for place, ((name, values), color) in enumerate(zip(series.items(), COLORS, strict=False)):
         path = " ".join(
             f"{'L' if number else 'M'}{x((number + 0.5) * step_sec):.1f} {y(value):.1f}"
             for number, value in enumerate(values)
         )
         parts.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.3"/>')
-        parts.append(_text(LEFT + 130 * place, 30, name, color=color))
-    parts.append(_text(LEFT + 130 * len(series), 30, "fault", color="#b45309"))
-    return _svg(WIDTH, HEIGHT, parts)
+        parts.append(text(LEFT + 130 * place, 30, name, color=color))
+    parts.append(text(LEFT + 130 * len(series), 30, "fault", color="#b45309"))
+    return svg(WIDTH, HEIGHT, parts)
 
 
 def dots(title: str, rows: Mapping[str, Sequence[float]], unit: str) -> str:
@@ -65,14 +65,14 @@ def dots(title: str, rows: Mapping[str, Sequence[float]], unit: str) -> str:
     def x(value: float) -> float:
         return LABELS + (WIDTH - LABELS - 24) * value / most
 
-    parts = [_text(LABELS, 16, title, size=13)]
+    parts = [text(LABELS, 16, title, size=13)]
     for part in range(5):
         value = most * part / 4
         parts.append(f'<path d="M{x(value):.1f} {TOP - 8}V{height - BOTTOM}" stroke="#cbd5e1" stroke-width="0.5"/>')
-        parts.append(_text(x(value), height - 8, f"{value:.1f} {unit}", anchor="middle"))
+        parts.append(text(x(value), height - 8, f"{value:.1f} {unit}", anchor="middle"))
     for place, (name, values) in enumerate(rows.items()):
         middle = TOP + ROW * place + ROW / 2
-        parts.append(_text(LABELS - 10, middle + 4, f"{name} ({len(values)})", anchor="end"))
+        parts.append(text(LABELS - 10, middle + 4, f"{name} ({len(values)})", anchor="end"))
         parts += [
             f'<circle cx="{x(value):.1f}" cy="{middle:.1f}" r="3.5" fill="#2563eb" fill-opacity="0.55"/>'
             for value in values
@@ -80,16 +80,18 @@ def dots(title: str, rows: Mapping[str, Sequence[float]], unit: str) -> str:
         if values:
             median = sorted(values)[len(values) // 2]
             parts.append(f'<path d="M{x(median):.1f} {middle - 8:.1f}v16" stroke="#dc2626" stroke-width="2"/>')
-    return _svg(WIDTH, height, parts)
+    return svg(WIDTH, height, parts)
 
 
-def _text(x: float, y: float, text: str, *, size: int = 11, anchor: str = "start", color: str = "#334155") -> str:
+def text(x: float, y: float, told: str, *, size: int = 11, anchor: str = "start", color: str = "#334155") -> str:
+    """Words at a place."""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{color}">{escape(text)}</text>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{color}">{escape(told)}</text>'
     )
 
 
-def _svg(width: int, height: float, parts: Sequence[str]) -> str:
+def svg(width: int, height: float, parts: Sequence[str]) -> str:
+    """The drawing."""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" font-family="sans-serif">\n'

@@ -102,7 +102,7 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
         await connection.close()
 
 
-async def open_replicas(settings: Settings, count: int) -> list[Replicated]:
+async def give_replicas(settings: Settings, count: int) -> list[Replicated]:
     """Give everything so many replicas; UnavailableError if NATS does not answer."""
     async with open_platform(settings, name="pyoco-server replicas") as platform:
         return await set_replicas(platform.connection, names_of(settings), count)

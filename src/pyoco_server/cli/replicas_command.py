@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.bootstrap.platform import open_replicas
+from pyoco_server.bootstrap.platform import give_replicas
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.output import Column, print_table
 from pyoco_server.cli.parsing import DONE
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _set(settings: Settings, count: int) -> None:
     try:
-        done = await open_replicas(settings, count)
+        done = await give_replicas(settings, count)
     except UnavailableError as error:
         error.add_note("--nats-url or PYOCO_NATS_URL says where NATS is")
         raise

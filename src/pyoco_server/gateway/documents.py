@@ -59,7 +59,7 @@ class Readiness(BaseModel):
 
 
 class RunAccepted(_Open):
-    """A run that is queued; submitted again under the same key, as it stands by now."""
+    """A run that is queued; submitted again under the same key, the same answer."""
 
     run_id: str
     status: RunStatus

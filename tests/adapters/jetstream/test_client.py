@@ -5,7 +5,7 @@ import asyncio
 import nats.errors
 import pytest
 
-from pyoco_server.adapters.jetstream.client import header_block, header_value
+from pyoco_server.adapters.jetstream.client import header_block, header_value, parsed_headers
 from pyoco_server.adapters.jetstream.connection import Connection, connect
 from pyoco_server.adapters.jetstream.names import Names
 from tests.adapters.conftest import JetStream
@@ -98,6 +98,41 @@ def test_what_is_too_large_is_refused_before_it_is_sent(jetstream: JetStream) ->
             await connection.nc.ask("nobody", largest, headers, timeout=1)
 
     jetstream.run(body)
+
+
+def test_a_listener_that_raises_costs_nobody_the_connection(
+    jetstream: JetStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        nc, heard = connection.nc, list[bytes]()
+
+        def told(_subject: bytes, data: bytes, _headers: bytes | None) -> None:
+            heard.append(data)
+            raise ValueError("cannot cope")
+
+        await nc.listen("odd.*", told)
+        for number in (b"1", b"2"):
+            await nc.tell("odd.one", number)
+        await wait_until(lambda: heard == [b"1", b"2"])
+        await nc.flush()
+        assert nc.is_connected
+
+    jetstream.run(body)
+    assert caplog.text.count("a message on 'odd.one' could not be taken") == 2
+
+
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        (None, {}),
+        (b"NATS/1.0\r\nA: b: c\r\nUmlaut: \xc3\xa4\r\n\r\n", {"A": "b: c", "Umlaut": "\u00e4"}),
+        (b"NATS/1.0 404 Message Not Found\r\n\r\n", {"Status": "404", "Description": "Message Not Found"}),
+        (b"NATS/1.0\r\nStatus: 404\r\nNats-Sequence: 7\r\n\r\n", {"Nats-Sequence": "7"}),
+        (b"NATS/1.0\r\nBad: \xff\r\n\r\n", {"Bad": "\ufffd"}),
+    ],
+)
+def test_headers_as_they_came(block: bytes | None, found: dict[str, str]) -> None:
+    assert parsed_headers(block) == found
 
 
 def test_listeners_hear_until_they_leave(jetstream: JetStream) -> None:
