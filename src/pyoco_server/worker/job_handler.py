@@ -287,8 +287,9 @@ class JobHandler:
     def _after(self, rest: Rest, job: Job, driven: DrivenRun) -> Disposition:
         if rest is Rest.TAKEN_OVER:
             _log.warning("somebody else goes on with the run", extra={"action": "run_taken_over"})
-            # Whoever started it has a job of their own; this one is one too many, and would take the run from them.
-            return Ack() if driven.run.was_started_elsewhere else Leave()
+            return (
+                Leave()
+            )  # not to be taken out: a server that crashed counts deliveries anew, and this may be the only job
         state = driven.run.state
         if rest is Rest.PARKED and not _waits_for_people(state):
             _log.warning("nothing can be done about the run, and nobody is waited for", extra={"action": "run_stuck"})
