@@ -100,7 +100,7 @@ def is_behind(place: tuple[float, str], query: RunQuery) -> bool:
 
 
 def is_watched(snapshot: dict[str, Any]) -> bool:
-    if snapshot["status"] in ENDED:
+    if snapshot["status"] in ENDED or snapshot.get("driven_outside"):
         return False
     waiting = {node["node_id"] for node in snapshot.get("waiting", ())}
     running = {name for name, record in snapshot["task_records"].items() if record["status"] == "RUNNING"}

@@ -47,6 +47,7 @@ def runs(number: int) -> list[SnapshotChange]:
 async def filled(number: int) -> SqliteRunIndex:
     index = SqliteRunIndex()
     await index.apply(runs(number), number)
+    await index.counts()  # whoever asks first waits until what many runs at once left out is made
     return index
 
 

@@ -129,6 +129,8 @@ def test_waits_are_due_in_the_order_of_their_deadlines(path: Path | str) -> None
         ({"waiting": [waits("u")], "driven_by": None}, True),  # t was resumed, and nobody goes on with it
         ({"waiting": [waits("t")], "driven_by": None, "task_records": {}}, False),
         ({"waiting": [waits("u")], "driven_by": None, "task_records": {}}, True),
+        ({"tag": "external"}, True),
+        ({"tag": "external", "driven_outside": True}, False),
     ],
 )
 def test_a_run_is_silent_if_somebody_should_be_heard_of(fields: dict[str, object], is_silent: bool) -> None:

@@ -1,14 +1,17 @@
 """Keeps the read index up to date with the snapshots, and tells of every change.
 
 The feed is read behind the position the index has reached, so nothing is lost by dying, by an outage, or by an
-announcement that never came. Snapshots that were begun anew make the index begin anew.
+announcement that never came. Snapshots that were begun anew make the index begin anew. Who is far behind takes many
+changes at a time, and reads the next ones meanwhile.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from pyoco_server.app.ports import FeedState, RunIndex, SnapshotChange, SnapshotFeed, UnavailableError
 from pyoco_server.logs import log_error
@@ -23,7 +26,23 @@ _PACE_SEC: Final = 0.01
 """Between two reads at least, when there is no more than a few changes: what comes meanwhile is read in one go."""
 
 _PAGE: Final = 500
+_MOST_CHANGES: Final = 10 * _PAGE
+_MOST_BYTES: Final = 16 * 1024 * 1024
+"""No further page is read before that is taken into the index; the next as much is read meanwhile."""
+
 _CHECK_SEC: Final = 5.0
+
+
+class _Batch(NamedTuple):
+    """What was read in one go."""
+
+    changes: list[SnapshotChange]
+    position: int
+    begins_anew: bool
+    """These are the first changes of other snapshots than those that were read before."""
+    is_last: bool
+    """There was nothing more to read."""
+    asked_at: float
 
 
 class IndexKeeper:
@@ -50,6 +69,8 @@ class IndexKeeper:
         self._forgotten = 0
         self._current_at = -math.inf
         self._is_behind = True
+        self._hearing: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._is_listening = False
 
     @property
     def is_current(self) -> bool:
@@ -60,6 +81,24 @@ class IndexKeeper:
     def lag_sec(self) -> float:
         """Seconds since the index was last known to be up to date; infinite if it never was."""
         return asyncio.get_running_loop().time() - self._current_at
+
+    @contextmanager
+    def announcing(self, run_id: str, told: Callable[[], None]) -> Iterator[None]:
+        """Have ``told`` called as soon as a change of the run is announced: before the index knows, and a hint only."""
+        if not self._is_listening:
+            self._feed.listen(self._announced)
+            self._is_listening = True
+        self._hearing[run_id].add(told)
+        try:
+            yield
+        finally:
+            self._hearing[run_id].discard(told)
+            if not self._hearing[run_id]:
+                del self._hearing[run_id]
+
+    def _announced(self, run_id: str) -> None:
+        for told in self._hearing.get(run_id, ()):
+            told()
 
     async def run(self) -> None:
         """Keep the index up to date; until cancelled."""
@@ -84,34 +123,59 @@ class IndexKeeper:
 
     async def catch_up(self) -> None:
         """Read until there is nothing new; UnavailableError if that cannot be done now."""
+        ahead: _Batch | None = None
         while True:
-            began = asyncio.get_running_loop().time()
-            if began - self._checked_at > _CHECK_SEC:
-                await self._check(began)
-            if await self._read_some():
+            now = asyncio.get_running_loop().time()
+            if now - self._checked_at > _CHECK_SEC and await self._check(now):
+                ahead = None
+            batch = ahead or await self._read(await self._index.position())
+            if batch.begins_anew:
+                await self._begin_anew((await self._feed.state()).origin)
+            ahead = await self._take(batch)
+            if ahead is None:
                 break
             self._is_behind = True
         await self._drop_vanished()
-        self._current_at, self._is_behind = began, False
+        self._current_at, self._is_behind = batch.asked_at, False
 
-    async def _check(self, now: float) -> None:
-        """Are these still the snapshots the index was made from?"""
+    async def _check(self, now: float) -> bool:
+        """Are these still the snapshots the index was made from? If not, it is begun anew."""
         state = await self._feed.state()
-        if await self._index.origin() != state.origin:
+        is_other = await self._index.origin() != state.origin
+        if is_other:
             await self._begin_anew(state.origin)
         self._state, self._checked_at = state, now
+        return is_other
 
-    async def _read_some(self) -> bool:
-        """Take the next changes; was that all there is?"""
-        reached = await self._index.position()
-        changes, position = await self._feed.read(after=reached, limit=_PAGE)
-        if position < reached:
-            await self._begin_anew((await self._feed.state()).origin)
-        if changes:
-            await self._index.apply(changes, position)
-            for change in changes:
+    async def _read(self, after: int) -> _Batch:
+        asked_at, position = asyncio.get_running_loop().time(), after
+        changes, size = list[SnapshotChange](), 0
+        while True:
+            before = position
+            page, position = await self._feed.read(after=before, limit=_PAGE)
+            if position < before:  # what was read so far is of snapshots that are no more
+                return _Batch([*page], position, begins_anew=True, is_last=len(page) < _PAGE, asked_at=asked_at)
+            changes += page
+            size += sum(len(change.body or b"") for change in page)
+            is_last = len(page) < _PAGE
+            if is_last or len(changes) >= _MOST_CHANGES or size >= _MOST_BYTES:
+                return _Batch(changes, position, begins_anew=False, is_last=is_last, asked_at=asked_at)
+
+    async def _take(self, batch: _Batch) -> _Batch | None:
+        """Put it into the index and tell of it; what was read meanwhile, or None if there was nothing more."""
+        reading = None if batch.is_last else asyncio.ensure_future(self._read(batch.position))
+        try:
+            if batch.changes:
+                await self._index.apply(batch.changes, batch.position)
+            for number, change in enumerate(batch.changes, 1):
                 self._on_change(change)
-        return len(changes) < _PAGE
+                if number % _PAGE == 0:
+                    await asyncio.sleep(0)  # others want to go on, too
+            return None if reading is None else await reading
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
     async def _begin_anew(self, origin: str) -> None:
         """Whatever is in the index, it is not about these snapshots."""

@@ -1,17 +1,26 @@
 """Those who watch runs: each is shown the newest snapshot when they are ready for it, and never more than that."""
 
 import asyncio
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
-from pyoco_server.app.ports import SnapshotChange, StoredSnapshot
+from pyoco_server.app.ports import SnapshotChange, StoredSnapshot, UnavailableError
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.gateway.errors import TooManyError
 from pyoco_server.gateway.run_views import snapshot_view
 from pyoco_server.gateway.shared_reads import SharedReads
+
+_log = logging.getLogger(__name__)
+
+MOST_LOOKS: Final = 32
+"""So many runs are looked at ahead of the index at a time; when more change at once, it is quicker with the rest."""
+
+Look = Callable[[], Awaitable[StoredSnapshot | None]]
 
 
 class Told:
@@ -84,6 +93,8 @@ class WatchHub:
         self._watchers: defaultdict[str, set[Watcher]] = defaultdict(set)
         self._clients: Counter[str] = Counter()
         self._count = 0
+        self._announced: set[str] = set()
+        self._looking: dict[str, asyncio.Task[None]] = {}
 
     @property
     def count(self) -> int:
@@ -96,6 +107,31 @@ class WatchHub:
             told = Told(change.body, change.sequence)
             for watcher in self._watchers[change.run_id]:
                 watcher.put(told)
+
+    def announced(self, run_id: str, look: Look) -> None:
+        """A change of a run was announced: look at it and tell of it ahead of the index, which does so in any case.
+
+        One look serves all who watch the run, and all that is announced before it begins.
+        """
+        if run_id in self._looking:
+            self._announced.add(run_id)
+        elif len(self._looking) < MOST_LOOKS:
+            self._looking[run_id] = asyncio.create_task(self._look(run_id, look), name=f"{run_id} announced")
+
+    async def _look(self, run_id: str, look: Look) -> None:
+        try:
+            while True:
+                self._announced.discard(run_id)
+                stored = await look()
+                if stored is not None:
+                    self.tell(SnapshotChange(run_id, stored.body, stored.revision))
+                if run_id not in self._announced:
+                    return
+        except UnavailableError:
+            _log.debug("a change is left to the index", extra={"action": "watchers_told_later", "run_id": run_id})
+        finally:
+            self._announced.discard(run_id)
+            del self._looking[run_id]
 
     @contextmanager
     def watch(self, run_id: str, client: str) -> Iterator[Watcher]:

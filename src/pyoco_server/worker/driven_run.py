@@ -12,6 +12,7 @@ from pyoco_server.app.run import Run
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import Event, ExecutionState
+from pyoco_server.core.payloads import ExecutionCancelRequested
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
@@ -47,6 +48,10 @@ class SnapshotWriter:
         self._writing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._dirty = False
+
+    def others_write(self) -> None:
+        """Somebody else does, too: what we believe is stored will not be, and is looked for rather than tried."""
+        self._revision = None
 
     def changed(self) -> None:
         """Write soon."""
@@ -155,4 +160,7 @@ class DrivenRun:
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
         self.projection.listen(events, state)
         self._writer.position = self.run.position
-        self._writer.changed()
+        if any(isinstance(event.payload, ExecutionCancelRequested) for event in events):
+            self._writer.others_write()  # whoever asks for a cancel shows it; ours would be in the way of the end
+        else:
+            self._writer.changed()

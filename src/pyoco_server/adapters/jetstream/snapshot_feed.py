@@ -7,6 +7,7 @@ something changed is announced on a live subject, which only saves waiting; what
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from nats.js.errors import NotFoundError
 
@@ -15,6 +16,10 @@ from pyoco_server.adapters.jetstream.kv import entry_of
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
+
+_ALL: Final = ">"
+"""A bucket's stream has nothing but its keys. Of any narrower subject the server would count, for every page, how many
+messages there are behind it by looking at all subjects."""
 
 
 class JetStreamSnapshotFeed:
@@ -61,10 +66,11 @@ class JetStreamSnapshotFeed:
     async def _behind(self, after: int, limit: int) -> list[SnapshotChange]:
         changes: list[SnapshotChange] = []
         while len(changes) < limit:
-            page = await self._reader.page(f"{self._keys}>", start=after + 1, most=limit - len(changes))
+            page = await self._reader.page(_ALL, start=after + 1, most=limit - len(changes))
             for message in page.messages:
-                run_id, data = message.subject.removeprefix(self._keys), entry_of(message).data
-                changes.append(SnapshotChange(run_id, data, message.sequence))
+                if message.subject.startswith(self._keys):
+                    run_id, data = message.subject.removeprefix(self._keys), entry_of(message).data
+                    changes.append(SnapshotChange(run_id, data, message.sequence))
             if not page.messages or page.left == 0:
                 break
             after = page.messages[-1].sequence

@@ -52,11 +52,11 @@ class SqliteRunIndex:
 
     async def position(self) -> int:
         """Up to where in the feed it is up to date."""
-        return (await self._read(reading.feed))[1]
+        return (await self._look(reading.feed))[1]
 
     async def origin(self) -> str:
         """Which snapshots it was made from."""
-        return (await self._read(reading.feed))[0]
+        return (await self._look(reading.feed))[0]
 
     async def apply(self, changes: Sequence[SnapshotChange], position: int) -> None:
         """Take changes, and remember that it is up to date up to ``position``."""
@@ -125,6 +125,18 @@ class SqliteRunIndex:
         return await asyncio.get_running_loop().run_in_executor(self._writing, write)
 
     async def _read(self, ask: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        while True:
+            if self._writer.is_loading:
+                await self._write(self._writer.finish)
+            try:
+                return await self._look(ask, *args, **kwargs)
+            except UnavailableError:
+                if not self._writer.is_loading:
+                    raise
+
+    async def _look(self, ask: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Read what can be read in the midst of a load, too."""
+
         def read() -> R:
             connection = self._readers.get()
             try:

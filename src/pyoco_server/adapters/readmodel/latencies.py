@@ -31,8 +31,15 @@ class Measured:
         self._seconds[place] += seconds
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Add it to what was measured before."""
-        connection.executemany(_COUNT, [(*place, runs, self._seconds[place]) for place, runs in self._runs.items()])
+        """Add it to what was measured before: for its tenant, and for all together."""
+        connection.executemany(
+            _COUNT,
+            [
+                (counted, kind, place, runs, self._seconds[tenant, kind, place])
+                for (tenant, kind, place), runs in self._runs.items()
+                for counted in {tenant, NOTHING}
+            ],
+        )
 
     def clear(self) -> None:
         """Begin again."""

@@ -9,6 +9,7 @@ import msgspec
 
 from pyoco_server.adapters.readmodel.summaries import summary_of
 from pyoco_server.app.ports import SnapshotChange
+from pyoco_server.app.projection import DRIVEN_OUTSIDE
 from pyoco_server.app.statuses import TERMINAL_RUN, RunStatus, TaskStatus
 
 _SNAPSHOT: Final = msgspec.json.Decoder(dict[str, Any])
@@ -65,10 +66,17 @@ def row_of(change: SnapshotChange) -> Row | None:
         started_at=_moment(snapshot.get("start_time")) or updated_at,
         queued_sec=_between(submitted_at, _moment(snapshot.get("start_time"))) if ended else None,
         whole_sec=_between(submitted_at, _moment(snapshot.get("end_time")) or updated_at) if ended else None,
-        alive_at=None if ended or _merely_waits(snapshot, waiting) else alive_at,
+        alive_at=alive_at if _is_watched(snapshot, waiting) else None,
         deadlines={} if ended else _deadlines(waiting),
         summary=summary_of(change.run_id, snapshot),
     )
+
+
+def _is_watched(snapshot: dict[str, Any], waiting: list[dict[str, Any]]) -> bool:
+    """Is a sign of life to be expected?"""
+    if snapshot["status"] in TERMINAL_RUN or snapshot.get(DRIVEN_OUTSIDE) is True:
+        return False
+    return not _merely_waits(snapshot, waiting)
 
 
 def _merely_waits(snapshot: dict[str, Any], waiting: list[dict[str, Any]]) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 
 from pyoco_server.errors import InvalidInputError
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """A file of another version is thrown away: what is in it can be read from the snapshots again."""
 
 IN_MEMORY: Final = ":memory:"
@@ -58,16 +58,6 @@ CREATE TABLE runs (
     summary BLOB NOT NULL
 );
 CREATE INDEX runs_by_id ON runs (run_id, submitted_at, tenant);
-CREATE INDEX runs_by_sequence ON runs (sequence);
-CREATE INDEX runs_by_span ON runs (span, submitted_at);
-CREATE INDEX runs_by_life ON runs (alive_at) WHERE alive_at IS NOT NULL;
-CREATE INDEX runs_listed ON runs (status, tag, submitted_at, run_id);
-CREATE INDEX runs_listed_tenant ON runs (tenant, status, tag, submitted_at, run_id);
-CREATE INDEX runs_listed_flow ON runs (flow, status, tag, submitted_at, run_id);
-CREATE INDEX runs_listed_tenant_flow ON runs (tenant, flow, status, tag, submitted_at, run_id);
-CREATE INDEX runs_listed_yaml ON runs (yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL;
-CREATE INDEX runs_listed_tenant_yaml ON runs (tenant, yaml, flow, status, tag, submitted_at, run_id)
-    WHERE yaml IS NOT NULL;
 
 CREATE TABLE spans (span INTEGER PRIMARY KEY, shorter_than REAL NOT NULL);
 
@@ -93,6 +83,22 @@ CREATE TABLE latencies (
 ) WITHOUT ROWID;
 """
 
+_INDEXES: Final = {
+    "runs_by_sequence": "(sequence)",
+    "runs_by_span": "(span, submitted_at)",
+    "runs_by_life": "(alive_at) WHERE alive_at IS NOT NULL",
+    "runs_listed": "(status, tag, submitted_at, run_id)",
+    "runs_listed_tenant": "(tenant, status, tag, submitted_at, run_id)",
+    "runs_listed_flow": "(flow, status, tag, submitted_at, run_id)",
+    "runs_listed_tenant_flow": "(tenant, flow, status, tag, submitted_at, run_id)",
+    "runs_listed_yaml": "(yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL",
+    "runs_listed_tenant_yaml": "(tenant, yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL",
+}
+"""What only those who read need. Made for many runs at once, they cost a third of what keeping them up to date does."""
+
+_UNFINISHED: Final = -SCHEMA_VERSION
+"""The version of a file that lacks them: whoever finds it goes on loading it, and others make it anew."""
+
 
 def span_of(duration_sec: float) -> int:
     """The class of runs that took about as long: 0 below a second, then one for each doubling."""
@@ -109,6 +115,26 @@ def open_writer(path: str) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         raise InvalidInputError(f"the run index cannot be kept in '{path}': {error}") from error
     return connection
+
+
+def drop_indexes(connection: sqlite3.Connection) -> None:
+    """Leave out of the file what only readers need, in the transaction that goes on."""
+    for name in _INDEXES:
+        connection.execute(f"DROP INDEX IF EXISTS {name}")
+    connection.execute(f"PRAGMA user_version = {_UNFINISHED}")
+
+
+def lacks_indexes(connection: sqlite3.Connection) -> bool:
+    """Was it left so, by whoever wrote to the file before?"""
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version == _UNFINISHED)
+
+
+def make_indexes(connection: sqlite3.Connection) -> None:
+    """Make the file whole, in the transaction that goes on."""
+    for name, columns in _INDEXES.items():
+        connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON runs {columns}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def open_reader(path: str) -> sqlite3.Connection:
@@ -137,7 +163,7 @@ def _connect_if_usable(path: str) -> sqlite3.Connection | None:
         raise
     except sqlite3.DatabaseError:  # damaged, or no database
         return None
-    if found == [_APPLICATION_ID, SCHEMA_VERSION]:
+    if found in ([_APPLICATION_ID, SCHEMA_VERSION], [_APPLICATION_ID, _UNFINISHED]):
         return connection
     connection.close()
     return None
@@ -152,7 +178,7 @@ def _create(path: str) -> sqlite3.Connection:
         connection.executescript(f"BEGIN; {_TABLES}")
         spans = [*((span, 1 << span) for span in range(LONGEST_SPAN)), (LONGEST_SPAN, 1e300)]
         connection.executemany("INSERT INTO spans VALUES (?, ?)", spans)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        make_indexes(connection)
         connection.execute("COMMIT")
     return connection
 

@@ -9,7 +9,7 @@ SUMMARY_BYTES: Final = 16 * 1024
 
 TRUNCATED: Final = "summary_truncated"
 
-_LONG: Final = ("params", "task_records")
+_LONG: Final = ("params", "task_records", "wheels")
 _MOST_CHARACTERS: Final = 100
 _MOST_TAGS: Final = 5
 _MOST_WAITING: Final = 3
@@ -27,7 +27,10 @@ def summary_of(run_id: str, snapshot: dict[str, Any]) -> bytes:
     """The summary as JSON. If it is too large even so, first the tasks go, then all but short values we know."""
     summary = {name: value for name, value in snapshot.items() if name not in _LONG}
     summary["run_id"] = run_id
-    for shorter in (summary, {**summary, "tasks": {}, TRUNCATED: True}, _shortest(summary)):
+    body = msgspec.json.encode(summary)
+    if len(body) <= SUMMARY_BYTES:
+        return body
+    for shorter in ({**summary, "tasks": {}, TRUNCATED: True}, _shortest(summary)):
         body = msgspec.json.encode(shorter)
         if len(body) <= SUMMARY_BYTES:
             return body

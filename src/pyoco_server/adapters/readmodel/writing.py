@@ -1,4 +1,8 @@
-"""Changes of the index: rows, counts and the position change in one transaction, and so never contradict each other."""
+"""Changes of the index: rows, counts and the position change in one transaction, and so never contradict each other.
+
+An index with few runs that is given very many leaves out what only readers need, and makes it when they are there, or
+when somebody asks. Whoever dies in between leaves a file that others go on with: to begin anew could go on for ever.
+"""
 
 import contextlib
 import logging
@@ -9,15 +13,22 @@ from typing import Final, NamedTuple
 
 from pyoco_server.adapters.readmodel.latencies import QUEUED, WHOLE, Measured
 from pyoco_server.adapters.readmodel.rows import Row, row_of
-from pyoco_server.adapters.readmodel.schema import NOTHING, span_of
+from pyoco_server.adapters.readmodel.schema import NOTHING, drop_indexes, lacks_indexes, make_indexes, span_of
 from pyoco_server.app.ports import SnapshotChange
 from pyoco_server.app.statuses import TERMINAL_RUN
 
 _log = logging.getLogger(__name__)
 
+MANY: Final = 2_000
+"""So many runs at once are the beginning of more: an index that has fewer is loaded with them."""
+
 _MOST_TERMS_AT_HAND: Final = 50_000
+_AT_A_TIME: Final = 500
 _COUNT: Final = """INSERT INTO cells VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET runs = runs + excluded.runs"""
+
+
+_WAIT: Final = "INSERT INTO waits VALUES (?, ?, ?)"
 
 
 class _Columns(NamedTuple):
@@ -43,7 +54,7 @@ class _Columns(NamedTuple):
 _Cell = tuple[int, int, int, int]
 _CELL: Final = "tenant, flow, status, tag"
 _NAMES: Final = ", ".join(_Columns._fields)
-_FIND: Final = f"SELECT key, {_NAMES} FROM runs WHERE run_id = ?"  # noqa: S608 our own names
+_FIND: Final = f"SELECT run_id, key, {_NAMES} FROM runs INDEXED BY runs_by_id WHERE run_id IN "  # noqa: S608 our own names
 _INSERT: Final = f"INSERT INTO runs (run_id, summary, {_NAMES}) VALUES (?, ?{', ?' * len(_Columns._fields)})"  # noqa: S608 our own names
 
 
@@ -55,6 +66,9 @@ class Writer:
         self._terms: dict[str, int] = {}
         self._counted: Counter[_Cell] = Counter()
         self._measured = Measured()
+        self._added: list[tuple[object, ...]] = []
+        self.is_loading = lacks_indexes(connection)
+        """Is something left out that readers need?"""
 
     def apply(self, changes: Sequence[SnapshotChange], position: int) -> None:
         """Take what is new in the changes; see the port."""
@@ -63,15 +77,33 @@ class Writer:
             if change.run_id not in newest or newest[change.run_id].sequence < change.sequence:
                 newest[change.run_id] = change
         rows = [(change, row_of(change)) for change in newest.values()]
+        if len(rows) < MANY:
+            self.finish()
+        elif not self.is_loading and self._has_few():
+            self._begin_load()
         with self._transaction() as execute:
             [reached] = execute("SELECT position FROM feed").fetchone()
+            known = self._known(list(newest))
             for change, row in rows:
                 if change.sequence > reached:
-                    self._take(change, row)
+                    self._take(change, row, known.get(change.run_id))
             execute("UPDATE feed SET position = max(position, ?)", (position,))
+
+    def finish(self) -> None:
+        """Make what readers need, if it was left out."""
+        if self.is_loading:
+            with self._transaction():
+                make_indexes(self._connection)
+            self.is_loading = False
+
+    def _begin_load(self) -> None:
+        with self._transaction():
+            drop_indexes(self._connection)
+            self.is_loading = True
 
     def forget(self, before: int) -> None:
         """Remove the runs whose newest change is older."""
+        self.finish()
         with self._transaction() as execute:
             gone = execute(f"SELECT key, {_CELL} FROM runs WHERE sequence < ?", (before,)).fetchall()  # noqa: S608 our own names
             for key, *cell in gone:
@@ -89,11 +121,13 @@ class Writer:
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         self._counted.clear()
         self._measured.clear()
+        self._added.clear()
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
             yield execute
-            self._connection.executemany(_COUNT, [(*cell, runs) for cell, runs in self._counted.items() if runs])
+            self._connection.executemany(_INSERT, self._added)
+            self._connection.executemany(_COUNT, _summed(self._counted))
             self._measured.write(self._connection)
             execute("COMMIT")
         except BaseException:
@@ -102,9 +136,23 @@ class Writer:
                 execute("ROLLBACK")
             raise
 
-    def _take(self, change: SnapshotChange, row: Row | None) -> None:
-        found = self._connection.execute(_FIND, (change.run_id,)).fetchone()
-        key, known = (None, None) if found is None else (int(found[0]), _Columns(*found[1:]))
+    def _has_few(self) -> bool:
+        """Fewer than come at once: to make what readers need for all of them anew costs little more."""
+        [runs] = self._connection.execute("SELECT count(*) FROM (SELECT 1 FROM runs LIMIT ?)", (MANY,)).fetchone()
+        return bool(runs < MANY)
+
+    def _known(self, run_ids: Sequence[str]) -> dict[str, tuple[int, _Columns]]:
+        """Key and columns of those of these runs that are there."""
+        known: dict[str, tuple[int, _Columns]] = {}
+        for begin in range(0, len(run_ids), _AT_A_TIME):
+            part = run_ids[begin : begin + _AT_A_TIME]
+            places = ", ".join("?" * len(part))
+            for run_id, key, *columns in self._connection.execute(f"{_FIND}({places})", part):
+                known[run_id] = key, _Columns(*columns)
+        return known
+
+    def _take(self, change: SnapshotChange, row: Row | None, found: tuple[int, _Columns] | None) -> None:
+        key, known = (None, None) if found is None else found
         if known is not None and known.sequence >= change.sequence:
             return
         if row is None:
@@ -115,10 +163,10 @@ class Writer:
             return
         columns = self._columns(change, row, known)
         if key is None or known is None:
-            key = self._insert(change.run_id, row, columns)
+            self._insert(change.run_id, row, columns)
         else:
             self._update(key, row, columns, known)
-        self._note_deadlines(key, row.deadlines, is_new=known is None)
+            self._note_deadlines(key, row.deadlines)
         if row.status in TERMINAL_RUN and not self._had_ended(known):
             self._note_latencies(row, columns.tenant)
 
@@ -138,16 +186,20 @@ class Writer:
             alive_at=row.alive_at,
         )
 
-    def _insert(self, run_id: str, row: Row, columns: _Columns) -> int:
-        self._count(columns.cell, 1)
-        key = self._connection.execute(_INSERT, (run_id, row.summary, *columns)).lastrowid
-        assert key is not None  # noqa: S101 a row was inserted
-        return key
+    def _insert(self, run_id: str, row: Row, columns: _Columns) -> None:
+        self._counted[columns.cell] += 1
+        written = (run_id, row.summary, *columns)
+        if not row.deadlines:
+            self._added.append(written)  # with the others, at the end
+            return
+        key = self._connection.execute(_INSERT, written).lastrowid
+        rows = [(key, node_id, deadline) for node_id, deadline in row.deadlines.items()]
+        self._connection.executemany(_WAIT, rows)
 
     def _update(self, key: int, row: Row, columns: _Columns, known: _Columns) -> None:
         """Only what differs is set: an index is not touched unless one of its columns is set."""
-        self._count(known.cell, -1)
-        self._count(columns.cell, 1)
+        self._counted[known.cell] -= 1
+        self._counted[columns.cell] += 1
         changed = {name: new for name, new, old in zip(_Columns._fields, columns, known, strict=True) if new != old}
         sets = "".join(f", {name} = ?" for name in changed)
         self._connection.execute(
@@ -156,19 +208,17 @@ class Writer:
         )
 
     def _remove(self, key: int, cell: _Cell) -> None:
-        self._count(cell, -1)
+        self._counted[cell] -= 1
         self._connection.execute("DELETE FROM runs WHERE key = ?", (key,))
         self._connection.execute("DELETE FROM waits WHERE run = ?", (key,))
 
-    def _note_deadlines(self, key: int, deadlines: Mapping[str, float], *, is_new: bool) -> None:
+    def _note_deadlines(self, key: int, deadlines: Mapping[str, float]) -> None:
         execute = self._connection.execute
-        if not is_new:
-            noted = dict(execute("SELECT node_id, deadline FROM waits WHERE run = ?", (key,)).fetchall())
-            if noted == deadlines:
-                return
+        noted = dict(execute("SELECT node_id, deadline FROM waits WHERE run = ?", (key,)).fetchall())
+        if noted != deadlines:
             execute("DELETE FROM waits WHERE run = ?", (key,))
-        rows = [(key, node_id, deadline) for node_id, deadline in deadlines.items()]
-        self._connection.executemany("INSERT INTO waits VALUES (?, ?, ?)", rows)
+            rows = [(key, node_id, deadline) for node_id, deadline in deadlines.items()]
+            self._connection.executemany(_WAIT, rows)
 
     def _had_ended(self, known: _Columns | None) -> bool:
         return known is not None and known.status in {self._number(status) for status in TERMINAL_RUN}
@@ -176,13 +226,7 @@ class Writer:
     def _note_latencies(self, row: Row, tenant: int) -> None:
         for kind, seconds in ((QUEUED, row.queued_sec), (WHOLE, row.whole_sec)):
             if seconds is not None:
-                for counted in {tenant, NOTHING}:
-                    self._measured.count(counted, kind, seconds)
-
-    def _count(self, cell: _Cell, runs: int) -> None:
-        tenant, flow, status, tag = cell
-        for counted in {(tenant, flow), (tenant, NOTHING), (NOTHING, flow), (NOTHING, NOTHING)}:
-            self._counted[*counted, status, tag] += runs
+                self._measured.count(tenant, kind, seconds)
 
     def _number(self, text: str | None) -> int:
         """The number of a text, given now if it has none."""
@@ -198,6 +242,15 @@ class Writer:
             assert number is not None  # noqa: S101 a row was inserted
             self._terms[text] = number
         return number
+
+
+def _summed(counted: Mapping[_Cell, int]) -> Iterator[tuple[int, int, int, int, int]]:
+    """By tenant and flow, and by any of either."""
+    sums: Counter[_Cell] = Counter()
+    for (tenant, flow, status, tag), runs in counted.items():
+        for place in {(tenant, flow), (tenant, NOTHING), (NOTHING, flow), (NOTHING, NOTHING)}:
+            sums[*place, status, tag] += runs
+    return ((*cell, runs) for cell, runs in sums.items() if runs)
 
 
 def _tell_unreadable(change: SnapshotChange) -> None:

@@ -208,6 +208,7 @@ class RunIndex(Protocol):
     async def silent(self, since: float, limit: int = 100) -> Sequence[dict[str, Any]]:
         """Summaries of runs that have not ended, do not merely wait, and showed no sign of life since then.
 
+        Executions that are driven from outside are none of them: nobody here would do anything about it.
         A sign of life is a heartbeat or an event. A run merely waits if some of its nodes wait, no other node is
         running, nobody drives it, and it is not to be cancelled. Those that are silent longest come first.
         """

@@ -63,9 +63,12 @@ async def watch_run(
     async def newest() -> StoredSnapshot:
         return await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
 
+    def announced() -> None:
+        given.hub.announced(run_id, lambda: given.snapshots.read(run_id))
+
     @asynccontextmanager
     async def watching() -> AsyncIterator[Events]:
-        with given.hub.watch(run_id, client) as watcher:
+        with given.hub.watch(run_id, client) as watcher, given.keeper.announcing(run_id, announced):
             stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
             watcher.put(Told(stored.body, stored.revision))
             del stored  # it is held as long as it was not shown, and no longer
