@@ -82,7 +82,8 @@ class NatsServer:
 def names_for(prefix: str, **settings: float) -> Names:
     """Names nobody else uses: ``prefix`` is one token."""
     streams = {f"{what}_stream": f"{prefix}_{what.upper()}" for what in ("work", "dlq", "events")}
-    prefixes = {f"{what}_prefix": f"{prefix}.{what}" for what in ("work", "dlq", "events", "live", "live_snapshots")}
+    subjects = ("work", "dlq", "events", "live", "live_snapshots", "alive")
+    prefixes = {f"{what}_prefix": f"{prefix}.{what}" for what in subjects}
     buckets = {
         f"{what}_bucket": f"{prefix}_{what}"
         for what in ("runs", "workers", "auth", "wheel_history", "graphs", "wheels", "outputs")

@@ -32,6 +32,7 @@ class Proxy:
         self.port = 0
         self.links: list[Link] = []
         self.swallows_answers = False
+        self.refuses = False
         self._pumps: set[asyncio.Task[None]] = set()
 
     @property
@@ -39,6 +40,9 @@ class Proxy:
         return f"nats://127.0.0.1:{self.port}"
 
     async def accept(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            client_out.close()
+            return
         server_in, server_out = await asyncio.open_connection("127.0.0.1", self._server_port)
         link = Link(client_out, server_out)
         self.links.append(link)

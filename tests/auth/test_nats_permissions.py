@@ -197,7 +197,7 @@ NOBODY_MAY_PUBLISH = [
     "$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco-gpu",
     "$JS.API.STREAM.SNAPSHOT.KV_pyoco_auth",
     "$JS.API.STREAM.RESTORE.KV_pyoco_auth",
-    "$JS.ACK.PYOCO_WORK.pyoco-gpu.1.1.1.1.0",
+    "$JS.ACK.KV_pyoco_auth.pyoco-default.1.1.1.1.0",
     "$KV.pyoco_auth.k1",
     "_INBOX.x",
     "pyoco.live.x",
@@ -205,6 +205,7 @@ NOBODY_MAY_PUBLISH = [
 REFUSED = {
     "WORKER": [
         *NOBODY_MAY_PUBLISH,
+        "$JS.ACK.PYOCO_WORK.pyoco-gpu.1.1.1.1.0",
         "pyoco.work.gpu",
         "$KV.pyoco_graphs.g",
         "$KV.pyoco_wheel_history.x",
@@ -249,6 +250,17 @@ def test_what_a_user_may_not_do_the_server_refuses(secured: Secured, user: str) 
             for subject in DEAF[user]:
                 await client.subscribe(subject)
                 await wait_until(lambda s=subject: _was_told(told, "subscription to", s))  # type: ignore[misc]
+
+    asyncio.run(scenario())
+
+
+def test_a_gateway_may_give_back_what_a_dead_worker_had(secured: Secured) -> None:
+    async def scenario() -> None:
+        async with client_of(secured, "GATEWAY") as (client, told):
+            await client.publish("$JS.ACK.PYOCO_WORK.pyoco-default.1.1.1.1.0", b"-NAK")
+            await client.publish("pyoco.live.x", b"")
+            await wait_until(lambda: _was_told(told, "publish to", "pyoco.live.x"))
+            assert len(told) == 1, told
 
     asyncio.run(scenario())
 

@@ -72,6 +72,8 @@ OURS: dict[str, object] = {
     "PYOCO_EVENTS_SUBJECT_PREFIX": "pyoco.events",
     "PYOCO_LIVE_SUBJECT_PREFIX": "pyoco.live",
     "PYOCO_CONTROL_SUBJECT_PREFIX": "pyoco.control",
+    "PYOCO_ALIVE_SUBJECT_PREFIX": "pyoco.alive",
+    "PYOCO_WORKER_GONE_SEC": 3.0,
     "PYOCO_WORK_STREAM": "PYOCO_WORK",
     "PYOCO_GRAPHS_KV_BUCKET": "pyoco_graphs",
     "PYOCO_OUTPUTS_BUCKET": "pyoco_outputs",
@@ -344,11 +346,15 @@ def test_a_wrong_setting_of_the_log_stops_nobody(name: str, text: str) -> None:
 
 
 def test_what_is_hardly_meant_is_warned_about() -> None:
-    loaded = load_settings(
-        {**NOWHERE, "PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC": "5", "PYOCO_CONSUMER_MAX_ACK_PENDING": "7"}
-    )
+    given = {
+        "PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC": "5",
+        "PYOCO_WORKER_GONE_SEC": "1.9",
+        "PYOCO_CONSUMER_MAX_ACK_PENDING": "7",
+    }
+    loaded = load_settings({**NOWHERE, **given})
     assert [warning.text.partition("=")[0] for warning in loaded.warnings] == [
         "PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC",
+        "PYOCO_WORKER_GONE_SEC",
         "PYOCO_WORKER_CONCURRENCY",
     ]
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -63,6 +64,17 @@ class Fleet(Crew):
     ) -> None:
         super().__init__(platform, settings, variables, home)
         self.server = server
+
+    async def kill_server(self) -> None:
+        """SIGKILL the server, and wait until it is back."""
+        pid = self.server.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+        async def is_back() -> bool:
+            return self.server.pid not in (None, pid) and self.platform.connection.is_connected
+
+        await eventually(is_back, "the server is back")
 
 
 @contextlib.asynccontextmanager

@@ -29,7 +29,7 @@ async def _poison(home: Path, luck: random.Random) -> None:
         luck.shuffle(flows)
         await all_there.start_gateway("gateway").ready()  # it sees to jobs whose last delivery was lost
         runs = await all_there.submit_all(flows)
-        supervising = asyncio.create_task(_supervise(all_there))
+        supervising = asyncio.create_task(supervise(all_there))
         try:
             for _ in range(scaled(5, 40)):
                 runs += await all_there.submit_all(["chain", "fan", "lingering"])
@@ -66,7 +66,7 @@ async def _check_letters(all_there: Fleet, poison: list[Snapshot]) -> None:
         assert 1 <= len(began) <= DELIVERIES - 1 + LONE_DEATHS
 
 
-async def _supervise(all_there: Fleet) -> None:
+async def supervise(all_there: Fleet) -> None:
     """What systemd, docker or a shell loop does: a worker that dies is replaced."""
     while True:
         worker = all_there.start_worker(limit_memory=MEMORY)

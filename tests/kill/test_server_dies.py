@@ -1,8 +1,6 @@
 """SIGKILL the NATS server under load: what it acknowledged is there, and what nobody knows is found out."""
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 from pyoco_server.core import EventType
@@ -29,7 +27,7 @@ async def _server_killed(home: Path) -> None:
         submitting = asyncio.create_task(all_there.submit_all(flows, at_once=4))
         for _ in range(3):
             await asyncio.sleep(luck.uniform(0.3, 1.0))
-            await _kill(all_there)
+            await all_there.kill_server()
         runs = await submitting
         asking = [run_id for run_id in runs if (await all_there.snapshot(run_id))["flow_name"] == "ask"]
         resuming = asyncio.create_task(all_there.resume_waits(asking, luck))
@@ -52,14 +50,3 @@ async def _has_begun(all_there: Fleet, run_id: str) -> bool:
 
     await eventually(is_over, lambda: f"run {run_id} is over\n{told(log)}")
     return any(logged.event.type is EventType.NODE_STARTED for logged in log)
-
-
-async def _kill(all_there: Fleet) -> None:
-    pid = all_there.server.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-
-    async def is_back() -> bool:
-        return all_there.server.pid not in (None, pid) and all_there.platform.connection.is_connected
-
-    await eventually(is_back, "the server is back")

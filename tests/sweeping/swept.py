@@ -2,10 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from pyoco_server.adapters.memory.beginnings import MemoryBeginnings
+from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
 from pyoco_server.adapters.memory.spent_jobs import MemorySpentJobs
 from pyoco_server.adapters.readmodel import SqliteRunIndex
+from pyoco_server.app.command_desk import Asked, CommandDesk
 from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import SnapshotChange, position_of
@@ -14,6 +18,11 @@ from pyoco_server.app.sweeping import Sweeper, SweepOptions
 from tests.worker.world import World, attempt
 
 OPTIONS = SweepOptions(cancel_grace_sec=5.0, cancel_margin_sec=1.0, orphan_sec=30.0, silent_sec=60.0)
+GRAPH = {
+    "nodes": [{"nodeId": "start", "nodeType": "Start"}, {"nodeId": "end", "nodeType": "Success"}],
+    "edges": [{"from": "start", "to": "end"}],
+}
+CREATION = Asked(fields={"graphId": "g", "actor": {"kind": "user"}})
 Body = Callable[["Swept"], Awaitable[None]]
 
 
@@ -71,6 +80,13 @@ class Swept:
 
     async def status(self, run_id: str) -> str:
         return str((await self.world.stored(run_id)).get("status"))
+
+
+async def desk_with_graph(swept: Swept) -> CommandDesk:
+    """For executions that are driven from outside, on the graph ``CREATION`` names."""
+    graphs = MemoryGraphRegistry()
+    await graphs.put("g", msgspec.json.encode({"graphId": "g", **GRAPH}))
+    return CommandDesk(swept.world.desk, graphs)
 
 
 def sweeping(body: Body, *, max_deliver: int = 20) -> None:

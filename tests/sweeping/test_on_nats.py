@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pyoco_server.adapters.jetstream.kv import Bucket
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
 from pyoco_server.app import sweeping
@@ -130,4 +131,28 @@ def test_a_gateway_that_starts_finds_what_was_begun_and_never_accepted(
 
     options = sweeping.SweepOptions
     monkeypatch.setattr("pyoco_server.bootstrap.gateway.SweepOptions", lambda **given: options(orphan_sec=1.0, **given))
+    asyncio.run(body())
+
+
+def test_what_others_keep_in_the_bucket_under_other_names_does_not_stop_the_audit(
+    nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        settings = _settings(nats, tmp_path)
+        async with open_platform(settings, name="gone") as platform:
+            run_id = (await submitter(platform, settings).submit(Submission(flow_name="any"), USER))["run_id"]
+            bucket = Bucket(platform.connection, "pyoco_runs")
+            stranger = {"run_id": "not.a.run", "status": "PENDING", "submitted_at": 4e9, "updated_at": 4e9}
+            await bucket.put("not.a.run", msgspec.json.encode(stranger), after=0)
+            async with gateway(nats, tmp_path / "1") as services:
+                await services.desk.take_back(run_id, USER)  # and nobody was left to hide it
+
+                async def is_hidden() -> bool:
+                    return await status(services, run_id) is None
+
+                await eventually(is_hidden)
+
+    options = sweeping.SweepOptions
+    impatient = {"audit_sec": 0.0, "snapshot_sec": 1e9}
+    monkeypatch.setattr("pyoco_server.bootstrap.gateway.SweepOptions", lambda **given: options(**given, **impatient))
     asyncio.run(body())

@@ -1,23 +1,16 @@
 """Runs that were begun and never accepted, and those that only look like it."""
 
-import msgspec
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
-from pyoco_server.app.command_desk import Asked, CommandDesk
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.submitting import NOT_ACCEPTED, was_taken_back
 from tests.engine.flows import Calls
-from tests.sweeping.swept import Swept, sweeping
+from tests.sweeping.swept import CREATION, Swept, desk_with_graph, sweeping
 from tests.worker.faulty import Fault
 from tests.worker.world import USER
 
-GRAPH = {
-    "nodes": [{"nodeId": "start", "nodeType": "Start"}, {"nodeId": "end", "nodeType": "Success"}],
-    "edges": [{"from": "start", "to": "end"}],
-}
 FOREIGN = {"run_id": "foreign-1", "flow_name": "any", "tag": "default", "submitted_at": 1.0}
 
 
@@ -112,11 +105,9 @@ def test_one_that_cannot_be_closed_now_is_closed_later() -> None:
 
 def test_an_execution_driven_from_outside_is_accepted_without_a_snapshot_and_gets_one() -> None:
     async def body(swept: Swept) -> None:
-        graphs = MemoryGraphRegistry()
-        await graphs.put("g", msgspec.json.encode({"graphId": "g", **GRAPH}))
-        desk = CommandDesk(swept.world.desk, graphs)
+        desk = await desk_with_graph(swept)
         swept.world.trouble.always("snapshots.write", Fault.NOT_DONE)
-        answer = await desk.create(Asked(fields={"graphId": "g", "actor": {"kind": "user"}}))
+        answer = await desk.create(CREATION)
         swept.world.trouble.always("snapshots.write", Fault.NONE)
         assert await swept.world.stored(answer.execution_id) == {}
         await swept.world.pass_time(4)

@@ -53,6 +53,9 @@ def test_a_run_whose_job_is_used_up_ends_failed_with_a_dead_letter() -> None:
         assert letter == {
             "reason": "execution_error",
             "error": error,
+            "err_id": "ERR-PYOCO-0007",
+            "msg_id": "MSG-PYOCO-0007",
+            "message": "実行に失敗しました",
             "run_id": run_id,
             "flow_name": "stuck",
             "tag": "default",

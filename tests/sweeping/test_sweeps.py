@@ -7,7 +7,7 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import wait
-from tests.sweeping.swept import OPTIONS, Swept, sweeping
+from tests.sweeping.swept import CREATION, OPTIONS, Swept, desk_with_graph, sweeping
 from tests.worker.faulty import Fault
 from tests.worker.test_redelivery import die
 from tests.worker.world import USER, Held
@@ -101,6 +101,47 @@ def test_a_run_without_a_sign_of_life_gets_another_job() -> None:
         assert await swept.world.queue.backlog("default") == 1
         await second.work()
         assert await swept.status(run_id) == "COMPLETED"
+
+    sweeping(body)
+
+
+def test_a_run_with_the_tag_of_executions_of_others_is_a_run_like_any_other() -> None:
+    async def body(swept: Swept) -> None:
+        flow = Flow("asking") >> wait("approval")
+        hand = swept.world.hand({"asking": flow})
+        lost = await swept.world.submit("asking", tag="external")
+        delivery = await hand.pull("external")
+        await delivery.term()  # as if the stream of jobs had been lost
+        await swept.world.pass_time(90)
+        await swept.sweep()
+        await hand.work("external")
+        assert (await swept.world.stored(lost))["tasks"] == {"approval": "RUNNING"}
+        await swept.world.desk.resume(lost, "approval", {"by": "ann"}, USER)
+        await hand.work("external")
+        assert await swept.status(lost) == "COMPLETED"
+
+    sweeping(body)
+
+
+def test_executions_driven_from_outside_leave_room_for_runs_nobody_takes_care_of() -> None:
+    async def body(swept: Swept) -> None:
+        desk = await desk_with_graph(swept)
+        outside = [(await desk.create(CREATION)).execution_id for _ in range(120)]
+        unmarked = await swept.world.snapshots.read(outside[0])  # as it was written before there was such a mark
+        assert unmarked is not None
+        said = msgspec.json.decode(unmarked.body)
+        assert said.pop("driven_outside") is True
+        await swept.world.snapshots.write(outside[0], msgspec.json.encode(said), position=unmarked.position)
+        run_id = await swept.world.submit("any")
+        delivery = await swept.world.queue.inner.pull("default", timeout_sec=0)
+        assert delivery is not None
+        await delivery.term()
+        await swept.world.pass_time(90)
+        await swept.sweep()
+        await swept.keeper.catch_up()
+        assert await swept.world.queue.backlog("default") == 1
+        assert await swept.world.queue.backlog("external") == 0
+        assert [run["run_id"] for run in await swept.index.silent(1e12)] == [run_id]
 
     sweeping(body)
 

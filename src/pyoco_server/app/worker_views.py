@@ -6,6 +6,8 @@ from typing import Final
 from pyoco_server.app.ports import WorkerRecord
 
 ACTIVE: Final = frozenset({"RUNNING", "IDLE"})
+LOST_INSTANCE: Final = "lost_instance_id"
+"""The field of an entry that names the process whose jobs were last given to others because it was gone."""
 STATES: Final = ("RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED")
 _ALWAYS: Final[WorkerRecord] = {
     "worker_id": None,

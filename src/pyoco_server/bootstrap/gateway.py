@@ -10,11 +10,14 @@ from typing import Any, Final, NamedTuple
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import uuid_maker
 from pyoco_server.adapters.jetstream.beginnings import JetStreamBeginnings
+from pyoco_server.adapters.jetstream.held_jobs import JetStreamHeldJobs
 from pyoco_server.adapters.jetstream.keys import JetStreamKeyStore
+from pyoco_server.adapters.jetstream.liveness import JetStreamLiveness
 from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.jetstream.spent_jobs import JetStreamSpentJobs
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.command_desk import CommandDesk
+from pyoco_server.app.dead_workers import DeadWorkers
 from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.key_ring import KeyRing
 from pyoco_server.app.keys import KeyDesk
@@ -139,7 +142,20 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
     with contextlib.ExitStack() as subscriptions:
         subscriptions.callback(await given.log.subscribe_all(appended))
         subscriptions.callback(await spent_jobs.subscribe(spent.tell))
-        async with _running(given.keeper.run(), sweeper.run()):
+        loops = [given.keeper.run(), sweeper.run()]
+        if settings.heartbeat.worker_gone_sec > 0:
+            liveness = JetStreamLiveness(platform.connection, names)
+            dead_workers = DeadWorkers(
+                liveness=liveness,
+                jobs=JetStreamHeldJobs(platform.connection, names),
+                registry=given.workers,
+                log=given.log,
+                snapshots=given.snapshots,
+                grace_sec=settings.heartbeat.worker_gone_sec,
+            )
+            subscriptions.callback(await liveness.subscribe(dead_workers.tell))
+            loops.append(dead_workers.run())
+        async with _running(*loops):
             yield
 
 

@@ -55,6 +55,7 @@ def names_of(settings: Settings) -> Names:
         events_prefix=names.events_subject_prefix,
         live_prefix=names.live_subject_prefix,
         control_prefix=names.control_subject_prefix,
+        alive_prefix=names.alive_subject_prefix,
         runs_bucket=names.runs_kv_bucket,
         workers_bucket=names.workers_kv_bucket,
         auth_bucket=names.auth_kv_bucket,

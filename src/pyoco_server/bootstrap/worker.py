@@ -4,21 +4,24 @@ import contextlib
 import platform as python
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from packaging.tags import sys_tags
 
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.jetstream.liveness import answer_as
 from pyoco_server.adapters.wheel_install import LocalWheelHouse
 from pyoco_server.adapters.workshop import LocalWorkshop
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.plans import Plans
+from pyoco_server.app.ports.wheels import Wheel
 from pyoco_server.app.projection import worker_mark
 from pyoco_server.app.run import RunServices
 from pyoco_server.app.wheels_selection import interpreter
-from pyoco_server.bootstrap.platform import Platform
+from pyoco_server.app.wheels_used import wheels_used
+from pyoco_server.bootstrap.platform import Platform, names_of
 from pyoco_server.settings import Settings
 from pyoco_server.worker.flow_source import FlowSource
 from pyoco_server.worker.job_handler import JobHandler
@@ -53,9 +56,13 @@ async def open_worker(
     options: WorkerOptions,
     flows: FlowSource,
     *,
+    places: Sequence[str] = (),
     on_new_code: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Worker]:
-    """A worker that is ready to run; ``on_new_code`` is called whenever wheels have changed what can be imported."""
+    """A worker that is ready to run; ``on_new_code`` is called whenever wheels have changed what can be imported.
+
+    ``places``: the modules and files its flows are in, or what finds them.
+    """
     clock, instance_id = SystemClock(), secrets.token_hex(8)
     threads, processes = max(32, 4 * options.concurrency), max(4, options.concurrency)
     workshop = RenewedWorkshop(lambda: LocalWorkshop(threads=threads, processes=processes))
@@ -67,6 +74,7 @@ async def open_worker(
         tags=options.tags,
         interval_sec=options.worker_heartbeat_interval_sec,
     )
+    wheels: dict[str, str] = {}
     services = RunServices(
         log=platform.log,
         clock=clock,
@@ -78,6 +86,7 @@ async def open_worker(
         worker_id=worker_mark(options.worker_id, instance_id),
         grace_sec=options.cancel_grace_sec,
         chance=random.Random(),  # noqa: S311 pauses, not secrets
+        wheels=wheels,
     )
     handler = JobHandler(
         log=platform.log,
@@ -88,11 +97,14 @@ async def open_worker(
         options=options,
     )
 
-    async def on_change() -> None:
+    async def on_change(in_use: Sequence[Wheel]) -> None:
+        wheels.clear()
+        wheels.update(wheels_used(in_use))
         await workshop.renew()
         on_new_code()
 
-    async with _wheel_sync(platform, settings, options, presence, on_change) as before_pull:
+    await answer_as(instance_id, platform.connection, names_of(settings))
+    async with _wheel_sync(platform, settings, options, tuple(places), presence, on_change) as before_pull:
         try:
             yield Worker(
                 queue=platform.queue,
@@ -109,7 +121,12 @@ async def open_worker(
 
 @contextlib.asynccontextmanager
 async def _wheel_sync(
-    platform: Platform, settings: Settings, options: WorkerOptions, presence: Presence, on_change: OnChange
+    platform: Platform,
+    settings: Settings,
+    options: WorkerOptions,
+    places: tuple[str, ...],
+    presence: Presence,
+    on_change: OnChange,
 ) -> AsyncIterator[BeforePull | None]:
     """What keeps the worker's wheels up to date, if it is to have any."""
     wheels = settings.wheels
@@ -123,7 +140,7 @@ async def _wheel_sync(
         house=house,
         clock=SystemClock(),
         here=interpreter(sys_tags(), python.python_version()),
-        options=WheelSyncOptions(tags=options.tags, interval_sec=wheels.sync_interval_sec),
+        options=WheelSyncOptions(tags=options.tags, places=places, interval_sec=wheels.sync_interval_sec),
         note=presence.note,
         on_change=on_change,
     )

@@ -50,6 +50,8 @@ class Names(Section):
     """Where appended events are published again for those who watch."""
     control_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_CONTROL_SUBJECT_PREFIX", BOTH)] = "pyoco.control"
     """On `<prefix>.<run_id>` a run's worker hears at once that somebody else wrote to its log: a cancel, say."""
+    alive_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_ALIVE_SUBJECT_PREFIX", BOTH)] = "pyoco.alive"
+    """On `<prefix>.<instance_id>` a worker process answers the gateway that it is there."""
     work_stream: Annotated[v.StreamName, Var("PYOCO_WORK_STREAM", BOTH)] = "PYOCO_WORK"
     """The stream jobs are queued in."""
     work_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_WORK_SUBJECT_PREFIX", BOTH)] = "pyoco.work"
@@ -147,6 +149,9 @@ class Heartbeat(Section):
     """How often a worker reports to the registry."""
     worker_disconnect_timeout_sec: Annotated[v.Seconds, Var("PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC", GATEWAY)] = 20.0
     """How long a worker may be silent before it is shown as `DISCONNECTED`."""
+    worker_gone_sec: Annotated[v.SecondsOrZero, Var("PYOCO_WORKER_GONE_SEC", GATEWAY)] = 3.0
+    """How long a worker's connection to NATS must be gone before its jobs are given to others without waiting for the
+    ack wait; 0: always wait for that."""
     workers_kv_ttl_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_WORKERS_KV_TTL_SEC", NOBODY)] = 15.0
     """Accepted for older set-ups; without effect, because workers that are gone stay in the registry."""
 
@@ -285,6 +290,12 @@ def doubts(settings: Settings) -> list[str]:
         found.append(
             f"PYOCO_WORKER_HEARTBEAT_INTERVAL_SEC={beat:g} is not less than PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC="
             f"{silence:g}: workers will seem disconnected between two heartbeats"
+        )
+    run_beat, gone = settings.heartbeat.run_interval_sec, settings.heartbeat.worker_gone_sec
+    if 0 < gone < 2 * run_beat:
+        found.append(
+            f"PYOCO_WORKER_GONE_SEC={gone:g} is less than twice PYOCO_RUN_HEARTBEAT_INTERVAL_SEC={run_beat:g}: a "
+            "worker that cannot be asked may be taken for gone between two heartbeats of its runs"
         )
     slots, pending = settings.worker.concurrency, settings.consumer.max_ack_pending
     if slots > pending:

@@ -7,6 +7,7 @@ from enum import StrEnum, unique
 from typing import Any, Final
 
 from pyoco_server.app.ports import Clock, UnavailableError, WorkerRecord, WorkerRegistry
+from pyoco_server.app.worker_views import LOST_INSTANCE
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
@@ -110,7 +111,10 @@ class Presence:
     def _merged(self, found: WorkerRecord | None) -> WorkerRecord:
         now = self._now()
         hidden = bool((found or {}).get("hidden", False))
-        return {**(found or {}), **self._fields, "hidden": hidden, "last_seen_at": now, "last_heartbeat_at": now}
+        merged = {**(found or {}), **self._fields, "hidden": hidden, "last_seen_at": now, "last_heartbeat_at": now}
+        if merged.get(LOST_INSTANCE) == merged["instance_id"]:  # we were taken for gone, and are not
+            merged[LOST_INSTANCE] = None
+        return merged
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

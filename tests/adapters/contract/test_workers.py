@@ -54,6 +54,24 @@ def test_what_is_stored_can_be_read(backend: Backend) -> None:
     attempt(backend, body)
 
 
+def test_a_worker_may_be_called_as_its_machine_is(backend: Backend) -> None:
+    async def body(one: WorkerRegistry, other: WorkerRegistry) -> None:
+        await one.update("host.example", to({"worker_id": "host.example"}))
+        assert await other.get("host.example") == {"worker_id": "host.example"}
+        assert await other.get("host") is None
+
+    attempt(backend, body)
+
+
+@pytest.mark.parametrize("worker_id", ["", "*", ">", "a b", ".a", "a..b", "実行", "x" * 129, "\r\nPUB x 0"])
+def test_nothing_is_known_of_a_worker_that_cannot_be(backend: Backend, worker_id: str) -> None:
+    async def body(one: WorkerRegistry, _other: WorkerRegistry) -> None:
+        await one.update("w", to({"worker_id": "w"}))
+        assert await one.get(worker_id) is None
+
+    attempt(backend, body)
+
+
 def test_a_change_sees_what_is_there(backend: Backend) -> None:
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> list[WorkerRecord | None]:
         seen: list[WorkerRecord | None] = []

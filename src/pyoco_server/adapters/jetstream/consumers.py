@@ -35,6 +35,8 @@ class Reached(msgspec.Struct, frozen=True):
     """How far a consumer has come in the stream."""
 
     stream_seq: int = 0
+    consumer_seq: int = 0
+    """How many deliveries that were."""
 
 
 class Consumer(msgspec.Struct, frozen=True):

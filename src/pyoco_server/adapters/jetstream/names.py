@@ -61,6 +61,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     events_prefix: str = "pyoco.events"
     live_prefix: str = "pyoco.live"
     control_prefix: str = "pyoco.control"
+    alive_prefix: str = "pyoco.alive"
 
     runs_bucket: str = "pyoco_runs"
     live_snapshots_prefix: str = "pyoco.live_snapshots"
@@ -93,6 +94,10 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     def control_subject(self, run_id: str) -> str:
         """Where those who have a run in hand hear that others wrote to its log."""
         return f"{self.control_prefix}.{subject_token(run_id, field='run_id')}"
+
+    def alive_subject(self, instance_id: str) -> str:
+        """Where a worker process answers that it is there."""
+        return f"{self.alive_prefix}.{subject_token(instance_id, field='instance_id')}"
 
 
 def kv_stream(bucket: str) -> str:

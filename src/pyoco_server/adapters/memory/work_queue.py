@@ -185,6 +185,10 @@ class MemoryWorkQueue:
         self.spent.pop(job.number, None)
         self._lane(job.tag).forget(job)
 
+    def held(self, tag: str) -> list[QueuedJob]:
+        """The jobs of a tag that are out."""
+        return [*self._lane(tag).out]
+
     def postpone(self, job: QueuedJob, seconds: float) -> None:
         """Let a job that is out come back in so many seconds; nothing happens to one that is settled."""
         lane = self._lane(job.tag)

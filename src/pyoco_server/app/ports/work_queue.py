@@ -1,6 +1,6 @@
 """The queue: which runs want a worker now. Derived from the log, so losing a message loses no run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from pyoco_server.app.ports.event_log import Unsubscribe
@@ -87,6 +87,33 @@ class WorkQueue(Protocol):
 
     async def rebind(self, tag: str) -> None:
         """Let the pulls of the tag begin anew."""
+        ...
+
+
+class HeldJob(NamedTuple):
+    """A job that was delivered and is not settled: somebody has it in hand, or had until they died."""
+
+    number: int
+    """Where it is in the queue."""
+    tag: str
+    body: bytes
+    handle: str = ""
+    """What the queue needs to know to take it back."""
+
+
+class HeldJobs(Protocol):
+    """What a queue knows of the jobs in workers' hands; not in whose."""
+
+    async def look(self, tags: Collection[str]) -> Sequence[HeldJob]:
+        """Those of these tags, but not all if there are very many; UnavailableError if nobody knows."""
+        ...
+
+    async def give_back(self, job: HeldJob) -> None:
+        """Let a job be delivered again at once, as if whoever has it had asked for that. UnavailableError: unknown.
+
+        Nothing happens to one that was settled or taken back meanwhile. One that was delivered to somebody else
+        meanwhile is delivered once more: the queue does not tell one delivery from another.
+        """
         ...
 
 

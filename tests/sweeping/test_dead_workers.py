@@ -1,0 +1,462 @@
+"""Workers that are gone: when one is held to be, and that only what it had in hand is given to others."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final
+
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from typing_extensions import override
+
+from pyoco_server import wait
+from pyoco_server.adapters.memory.held_jobs import MemoryHeldJobs
+from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
+from pyoco_server.app.dead_workers import LONGEST_INTERVAL_SEC, MOST_TRIES, DeadWorkers
+from pyoco_server.app.ports import UnavailableError, Unsubscribe, WorkerRecord
+from pyoco_server.app.ports.liveness import Sign
+from pyoco_server.app.ports.work_queue import HeldJob
+from pyoco_server.worker.dispositions import Ack
+from tests.gateway.stand import eventually
+from tests.waiting import wait_until
+from tests.worker.faulty import Fault
+from tests.worker.test_redelivery import die
+from tests.worker.world import USER, Hand, Held, World, attempt
+
+GRACE_SEC: Final = 0.3
+ROUND_SEC: Final = 0.05
+
+
+class Signs:
+    """Serves the Liveness port: processes answer as a test says."""
+
+    def __init__(self) -> None:
+        self.outages = 0
+        self.asked: list[str] = []
+        self.now: dict[str, Sign] = {}
+        """Who is not in here answers."""
+
+    async def subscribe(self, on_record: Callable[[WorkerRecord], None]) -> Unsubscribe:
+        raise NotImplementedError(on_record)
+
+    async def ask(self, instance_id: str) -> Sign:
+        self.asked.append(instance_id)
+        return self.now.get(instance_id, Sign.ANSWERED)
+
+
+class Refusing(MemoryHeldJobs):
+    """A queue that does not hear who wants to give a job back."""
+
+    def __init__(self, queue: MemoryWorkQueue) -> None:
+        super().__init__(queue)
+        self.asked: list[int] = []
+
+    @override
+    async def give_back(self, job: HeldJob) -> None:
+        self.asked.append(job.number)
+        raise UnavailableError("no answer")
+
+
+class Slow(MemoryHeldJobs):
+    """A queue with so many jobs out that to look at them takes its time; something may happen meanwhile."""
+
+    def __init__(self, queue: MemoryWorkQueue, takes_sec: float, then: Callable[[], None] = lambda: None) -> None:
+        super().__init__(queue)
+        self._takes_sec = takes_sec
+        self._then = then
+
+    @override
+    async def look(self, tags: Collection[str]) -> Sequence[HeldJob]:
+        found = await super().look(tags)
+        await asyncio.sleep(self._takes_sec)
+        self._then()
+        return found
+
+
+class Scene:
+    """A worker with a run in hand, and a gateway that looks after it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.signs = Signs()
+        self.held = Held()
+        self.flows = {"held": Flow("held") >> self.held.task(), "ask": Flow("ask") >> wait("go")}
+        self.hand = world.hand(self.flows, "w1")
+        self.gateway = self.another()
+
+    def another(self, jobs: MemoryHeldJobs | None = None) -> DeadWorkers:
+        """What one more gateway looks with."""
+        return DeadWorkers(
+            liveness=self.signs,
+            jobs=jobs or MemoryHeldJobs(self.world.queue.inner),
+            registry=self.world.registry,
+            log=self.world.log,
+            snapshots=self.world.snapshots,
+            grace_sec=GRACE_SEC,
+        )
+
+    async def announce(self, hand: Hand, *gateways: DeadWorkers) -> WorkerRecord:
+        """Its entry is written, and the gateways hear of it and ask for the first time."""
+        await hand.presence.announce()
+        record = await self.world.registry.get(hand.options.worker_id)
+        assert record is not None
+        for gateway in gateways or (self.gateway,):
+            gateway.tell(record)
+            await gateway.look()
+        return record
+
+    async def at_work(self) -> tuple[str, "asyncio.Task[object]"]:
+        """A run is at work, and the worker known."""
+        run_id = await self.world.submit("held")
+        working: asyncio.Task[object] = asyncio.create_task(self.hand.work())
+        await self.held.at_work()
+        await self.announce(self.hand)
+        return run_id, working
+
+    def lose(self, sign: Sign = Sign.NOBODY) -> None:
+        self.signs.now[self.hand.instance_id] = sign
+
+    async def look(self, *gateways: DeadWorkers, graces: float = 2.0) -> None:
+        """Look for so many times the grace."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + graces * GRACE_SEC
+        while loop.time() < end:
+            await asyncio.gather(*(gateway.look() for gateway in gateways or (self.gateway,)))
+            await asyncio.sleep(ROUND_SEC)
+
+    async def is_back_in_the_queue(self) -> bool:
+        return await self.world.queue.inner.pull("default", timeout_sec=0) is not None
+
+
+def scene(body: Callable[[Scene], Awaitable[None]]) -> None:
+    attempt(lambda world: body(Scene(world)))
+
+
+def test_what_a_dead_worker_had_in_hand_is_delivered_to_another_at_once() -> None:
+    async def body(made: Scene) -> None:
+        run_id, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        await made.look()
+        made.held.let_go()
+        before = made.world.clock.now()
+        assert await made.world.hand(made.flows, "w2").work() == Ack()
+        assert made.world.clock.now() == before
+        assert (await made.world.stored(run_id))["status"] == "COMPLETED"
+        assert made.held.began == 2
+        record = await made.world.registry.get("w1")
+        assert record is not None
+        assert record["lost_instance_id"] == made.hand.instance_id
+        asked = len(made.signs.asked)
+        await made.look(graces=0.5)
+        assert len(made.signs.asked) == asked, "whoever is gone is not asked for ever"
+
+    scene(body)
+
+
+def test_nothing_happens_before_the_grace_is_over() -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        await made.gateway.look()
+        await made.gateway.look()
+        assert not await made.is_back_in_the_queue()
+
+    scene(body)
+
+
+@pytest.mark.parametrize("sign", [Sign.UNKNOWN, Sign.ANSWERED])
+def test_a_single_other_sign_begins_the_grace_anew(sign: Sign) -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        await die(made.world, working)
+        for _ in range(4):
+            made.lose()
+            await made.look(graces=0.6)
+            made.lose(sign)
+            await made.gateway.look()
+        assert not await made.is_back_in_the_queue()
+        made.lose()
+        await made.look()
+        assert await made.is_back_in_the_queue()
+
+    scene(body)
+
+
+def test_our_own_outage_begins_the_grace_anew() -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        for _ in range(4):
+            await made.look(graces=0.6)
+            made.signs.outages += 1
+        assert not await made.is_back_in_the_queue()
+
+    scene(body)
+
+
+def test_who_never_answered_us_is_never_taken_for_gone_and_not_asked_again() -> None:
+    """A worker of an older version, or one that may not answer, works like any other."""
+
+    async def body(made: Scene) -> None:
+        made.lose()
+        _, working = await made.at_work()
+        asked = len(made.signs.asked)
+        await made.look()
+        assert len(made.signs.asked) == asked
+        assert not await made.is_back_in_the_queue()
+        made.held.let_go()
+        assert await working == Ack()
+
+    scene(body)
+
+
+def test_a_worker_whose_runs_show_life_is_not_gone_though_nobody_listens() -> None:
+    async def body(made: Scene) -> None:
+        run_id, working = await made.at_work()
+        made.lose()
+        [driven] = made.hand.handler.running.values()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 3 * GRACE_SEC
+        while loop.time() < end:
+            await made.world.pass_time(1.0)
+            await driven.beat()
+            await made.gateway.look()
+            await asyncio.sleep(ROUND_SEC)
+        made.held.let_go()
+        assert await working == Ack()
+        assert ((await made.world.stored(run_id))["status"], made.held.began) == ("COMPLETED", 1)
+
+    scene(body)
+
+
+def test_a_worker_that_begins_runs_is_not_gone_though_none_of_them_lives_long() -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        made.lose()
+        await made.look(graces=0.7)  # what it has in hand is noted by now
+        made.held.let_go()
+        assert await working == Ack()
+        other = Held()
+        made.flows["other"] = Flow("other") >> other.task()
+        run_id = await made.world.submit("other")
+        working = asyncio.create_task(made.hand.work())
+        await other.at_work()
+        await made.look(graces=1)
+        assert not await made.is_back_in_the_queue()
+        other.let_go()
+        assert await working == Ack()
+        assert (await made.world.stored(run_id))["status"] == "COMPLETED"
+
+    scene(body)
+
+
+def test_who_has_much_to_look_at_comes_to_an_end_all_the_same() -> None:
+    async def body(made: Scene) -> None:
+        made.gateway = made.another(Slow(made.world.queue.inner, 3.1 * LONGEST_INTERVAL_SEC))
+        _, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        running = asyncio.create_task(made.gateway.run())
+        await eventually(made.is_back_in_the_queue)
+        running.cancel()
+
+    scene(body)
+
+
+def test_who_is_back_before_all_was_looked_at_keeps_its_jobs() -> None:
+    async def body(made: Scene) -> None:
+        looks: list[None] = []
+
+        def back() -> None:
+            looks.append(None)
+            if len(looks) == 2:  # the second is for the verdict
+                made.lose(Sign.ANSWERED)
+
+        made.gateway = made.another(Slow(made.world.queue.inner, 0.0, back))
+        _, working = await made.at_work()
+        made.lose()
+        await made.look()
+        assert len(looks) == 2
+        assert not await made.is_back_in_the_queue()
+        made.held.let_go()
+        assert await working == Ack()
+
+    scene(body)
+
+
+def test_of_two_gateways_one_gives_the_jobs_back() -> None:
+    async def body(made: Scene) -> None:
+        one, other = made.another(), made.another()
+        _, working = await made.at_work()
+        await made.announce(made.hand, one, other)
+        await die(made.world, working)
+        made.lose()
+        taken = 0
+        for _ in range(20):
+            await made.look(one, other, graces=0.1)
+            delivery = await made.world.queue.inner.pull("default", timeout_sec=0)
+            taken += delivery is not None
+        assert taken == 1
+
+    scene(body)
+
+
+def test_who_was_taken_for_gone_and_is_back_can_be_missed_again() -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        await made.look()
+        assert await made.is_back_in_the_queue()
+        made.lose(Sign.ANSWERED)
+        record = await made.announce(made.hand)
+        assert record["lost_instance_id"] is None
+        made.lose()
+        await made.look()
+        assert await made.is_back_in_the_queue()
+
+    scene(body)
+
+
+def test_a_process_replaced_under_its_name_is_missed_all_the_same() -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        await made.announce(made.world.hand(made.flows, "w1"))
+        await made.look()
+        assert await made.is_back_in_the_queue()
+
+    scene(body)
+
+
+def test_jobs_of_others_are_left_alone() -> None:
+    async def body(made: Scene) -> None:
+        await made.announce(made.hand)
+        other = made.world.hand(made.flows, "w2")
+        await made.world.submit("held")
+        working = asyncio.create_task(other.work())
+        await made.held.at_work()
+        await made.world.submit("held")
+        await made.hand.pull()  # in hand, but nobody has begun it: nobody can tell whose it is
+        await made.world.publish(b"no job")
+        await made.hand.pull()
+        made.lose()
+        await made.look()
+        assert not await made.is_back_in_the_queue()
+        made.held.let_go()
+        assert await working == Ack()
+
+    scene(body)
+
+
+def test_who_said_good_bye_is_not_missed() -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        await die(made.world, working)
+        await made.hand.presence.stopped("graceful_shutdown")
+        record = await made.world.registry.get("w1")
+        assert record is not None
+        made.gateway.tell(record)
+        made.lose()
+        await made.look()
+        assert not await made.is_back_in_the_queue()
+
+    scene(body)
+
+
+def test_a_run_that_was_woken_is_not_taken_from_whoever_looks_at_it() -> None:
+    """It was put aside by a worker that is gone since; that its wake-up is in other hands is none of its business."""
+
+    async def body(made: Scene) -> None:
+        run_id = await made.world.submit("ask")
+        assert await made.hand.work() == Ack()
+        await made.announce(made.hand)
+        stored = await made.world.stored(run_id)
+        assert stored["waiting"]
+        await made.world.publish(
+            {"run_id": run_id, "flow_name": "ask", "tag": "default", "submitted_at": 1, "wake": True}
+        )
+        await made.world.hand(made.flows, "w2").pull()
+        made.lose()
+        await made.look()
+        assert not await made.is_back_in_the_queue()
+        await made.world.desk.cancel(run_id, USER)
+
+    scene(body)
+
+
+def test_nor_is_one_that_was_resumed_and_is_not_gone_on_with_yet() -> None:
+    async def body(made: Scene) -> None:
+        run_id = await made.world.submit("ask")
+        assert await made.hand.work() == Ack()
+        await made.announce(made.hand)
+        await made.world.desk.resume(run_id, "go", "on", USER)
+        other = made.world.hand(made.flows, "w2")
+        delivery = await other.pull()  # and it takes long to load the flow
+        made.lose()
+        await made.look()
+        assert not await made.is_back_in_the_queue()
+        assert await other.handle(delivery) == Ack()
+        assert (await made.world.stored(run_id))["status"] == "COMPLETED"
+
+    scene(body)
+
+
+def test_a_store_that_is_away_is_asked_again_and_nothing_is_given_back_twice() -> None:
+    async def body(made: Scene) -> None:
+        _, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        made.world.trouble.next("registry.update", Fault.NOT_DONE)
+        running = asyncio.create_task(made.gateway.run())
+        await eventually(made.is_back_in_the_queue)
+        await made.look(graces=1.5)
+        assert not await made.is_back_in_the_queue()
+        running.cancel()
+
+    scene(body)
+
+
+def test_who_may_not_give_jobs_back_gives_up_and_the_ack_wait_is_as_ever() -> None:
+    async def body(made: Scene) -> None:
+        refusing = Refusing(made.world.queue.inner)
+        made.gateway = made.another(refusing)
+        _, working = await made.at_work()
+        await die(made.world, working)
+        made.lose()
+        running = asyncio.create_task(made.gateway.run())
+        await wait_until(lambda: len(refusing.asked) == MOST_TRIES)
+        asked = len(made.signs.asked)
+        await asyncio.sleep(2 * GRACE_SEC)  # what must not happen needs its time
+        assert (len(refusing.asked), len(made.signs.asked)) == (MOST_TRIES, asked)
+        assert not await made.is_back_in_the_queue()
+        running.cancel()
+        made.held.let_go()
+        before = made.world.clock.now()
+        assert await made.world.hand(made.flows, "w2").work() == Ack()
+        assert (made.world.clock.now() - before).total_seconds() > 0
+
+    scene(body)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"worker_id": "w", "instance_id": "a.b", "tags": [], "state": "IDLE"},
+        {"worker_id": "w w", "instance_id": "a", "tags": [], "state": "IDLE"},
+        {"worker_id": "w", "instance_id": 1, "tags": [], "state": "IDLE"},
+        {"worker_id": "w", "instance_id": "a", "tags": "x", "state": "IDLE"},
+        {"worker_id": "w", "instance_id": "a", "tags": [], "state": "STOPPED_GRACEFUL"},
+    ],
+)
+def test_entries_that_are_none_of_ours_are_passed_over(record: WorkerRecord) -> None:
+    async def body(made: Scene) -> None:
+        made.gateway.tell(record)
+        await made.gateway.look()
+        assert made.signs.asked == []
+
+    scene(body)
