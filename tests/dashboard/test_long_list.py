@@ -34,7 +34,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     nats.start()
     try:
         with Stand(settings_for(nats.url, directory / "data"), workers=0) as made:
-            made.call(lambda given: add(given, range(RUNS)))
+            made.call(lambda given: add(given, range(RUNS)), timeout_sec=110)  # on a busy machine it takes a minute
             yield made
     finally:
         nats.kill()

@@ -6,8 +6,12 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.dashboard.conftest import Look
-from tests.dashboard.site import Site
+from tests.dashboard.site import Site, a_site
 from tests.wheels.building import make_wheel, wheel_name
+from tests.wheels.uploading import upload
+
+PATIENCE_MS = 20_000
+"""The page asks for workers every five seconds; the rest is for busy machines."""
 
 
 def test_a_wheel_comes_and_goes(look: Look, site: Site, tmp_path: Path) -> None:
@@ -58,3 +62,28 @@ def test_a_wheel_is_dropped_onto_the_page(look: Look, site: Site) -> None:
         visit.check()
     assert site.client.get(f"/wheels/{name}").content == content
     site.client.delete(f"/wheels/{name}")
+
+
+def test_a_run_tells_its_wheels_and_a_worker_why_it_does_not_use_one(look: Look, tmp_path: Path) -> None:
+    sync = {"PYOCO_WHEEL_SYNC_ENABLED": "1", "PYOCO_WHEEL_SYNC_INTERVAL_SEC": "0.2"}
+    good, bad = wheel_name("told", "1.0"), wheel_name("told", "2.0")
+    with a_site(tmp_path, PYOCO_WHEEL_SYNC_DIR=str(tmp_path / "wheels"), **sync) as shop, look(shop.url) as visit:
+        upload(shop.client, good, make_wheel("told", "1.0"))
+        page = visit.go("#/workers")
+        page.get_by_text("Wheel sync details").first.click()
+        details = page.locator(".worker details").first
+        expect(details).to_contain_text(f"Installed{good}", timeout=PATIENCE_MS)
+        run_id = shop.ended("hello")
+        upload(shop.client, bad, make_wheel("told", "2.0", {"told/__init__.py": "import nowhere_to_be_found\n"}))
+        reason = "told cannot be imported with it: ModuleNotFoundError: No module named 'nowhere_to_be_found'"
+        told = f"Last error'{bad}' is not to be used: {reason} [ERR-PYOCO-0024]"
+        expect(details).to_contain_text(told, timeout=PATIENCE_MS)
+        expect(details).to_contain_text(f"Installed{good}")
+        visit.move(f"#/runs/{run_id}")
+        wheels = page.locator(".run-facts .facts > div:has(dt:text-is('Wheels')) dd")
+        expect(wheels).to_have_text(good)
+        digest = next(wheel for wheel in shop.client.get("/wheels").json() if wheel["name"] == good)["sha256_hex"]
+        assert shop.run(run_id)["wheels"] == {good: digest[:12]}
+        page.get_by_role("button", name="日本語").click()
+        expect(page.locator(".run-facts")).to_contain_text(f"使用した wheel{good}")
+        visit.check()

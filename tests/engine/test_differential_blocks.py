@@ -152,6 +152,28 @@ def repeat_with_collect() -> Built:
     return Built(Flow() >> FlowFragment([RepeatNode(body, 2, collect="last")]))
 
 
+def _collecting(mode: str) -> Built:
+    """What a loop is to collect is read and checked by pyoco, which then does nothing with it."""
+    body = SubFlowNode([TaskNode(counter("a").task)])
+    loop = ForEachNode(body, Expression("$ctx.params.items"), "it", None, collect=mode)
+    return Built(Flow() >> FlowFragment([loop]) >> step(lambda a: a, "behind"), {"items": [1, 2, 3]})
+
+
+@case
+def for_each_that_collects_a_list() -> Built:
+    return _collecting("list")
+
+
+@case
+def for_each_that_collects_the_first() -> Built:
+    return _collecting("first")
+
+
+@case
+def for_each_that_collects_flattened() -> Built:
+    return _collecting("flatten")
+
+
 @case
 def for_each_with_a_name() -> Built:
     built = Built(Flow(), {"items": ["x", {"k": 1}, None]})

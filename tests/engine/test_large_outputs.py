@@ -93,7 +93,8 @@ def test_a_store_that_fails_fails_the_task_and_is_told(caplog: pytest.LogCapture
         result = engine.run(Flow("f") >> calls.task("make", LARGE) >> calls.task("after"))
     assert (result.status, calls.names) == ("FAILED", ["make"])
     assert result.state.nodes["make"].error == {**(result.state.nodes["make"].error or {}), "message": "disk full"}
-    assert [record.__dict__["action"] for record in caplog.records] == ["node_crashed"]
+    told = [(record.__dict__["action"], record.__dict__["msg_id"]) for record in caplog.records]
+    assert told == [("node_crashed", "MSG-PYOCO-0007")]
 
 
 def test_a_store_that_does_not_answer_is_not_the_tasks_failure() -> None:

@@ -240,3 +240,28 @@ def most_memory(pid: int) -> int:
     """The most memory a process ever had, in bytes."""
     [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024
+
+
+@pytest.mark.spec("004 REQ-0026", "004 ERR-PYOCO-0024")
+def test_a_wheel_that_cannot_be_imported_does_not_take_the_place_of_one_that_can(
+    stand: Stand, client: httpx.Client, package: str, tmp_path: Path
+) -> None:
+    lacking = {
+        f"{package}/__init__.py": "",
+        f"{package}/values.py": "ANSWER = '2'\n",
+        f"{package}/flows.py": f"import {package}_helper\n" + CODE.format(package=package, flow=package),
+    }
+    first, second, helper = wheel_name(package, "1"), wheel_name(package, "2"), wheel_name(f"{package}_helper", "1")
+    with a_worker(stand, tmp_path, package, package, "--tags", package):
+        assert upload(client, first, a_flow(package, "1"), tags=package).status_code == 200
+        synced(client, package, has(first))
+        assert answer_of(client, submit(client, package, tag=package)) == "1"
+        assert upload(client, second, make_wheel(package, "2", lacking), tags=package).status_code == 200
+        told = synced(client, package, lambda told: told["last_result"] == "error")
+        assert has(first)(told)
+        assert told["last_error"]["wheel_name"] == second
+        assert f"No module named '{package}_helper'" in told["last_error"]["reason"]
+        assert answer_of(client, submit(client, package, tag=package)) == "1"
+        assert upload(client, helper, make_wheel(f"{package}_helper", "1"), tags=package).status_code == 200
+        synced(client, package, lambda told: told["last_result"] == "ok" and has(second, helper)(told))
+        assert answer_of(client, submit(client, package, tag=package)) == "2"

@@ -393,3 +393,94 @@ def test_modules_are_named_as_they_are_imported(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     assert provided_modules(tmp_path) == {"a", "c", "d", "ns.e", "ns.f"}
+
+
+def test_what_could_be_imported_is_found_out_without_importing_it(tmp_path: Path) -> None:
+    """In another process: modules that print, leave threads behind, or end the process are no danger to this one."""
+    broken = {
+        "house_t/__init__.py": "print('hello')\n",
+        "house_t/flows.py": "import house_missing\n",
+        "house_u.py": "import threading, time\nthreading.Thread(target=time.sleep, args=[600]).start()\n",
+        "house_v.py": "import os\nos._exit(3)\n",
+        "house_w.py": "import sys\nsys.exit('no')\n",
+    }
+    beside = tmp_path / "house_beside.py"
+    beside.write_text("import house_needed\n")
+
+    async def body() -> None:
+        first = a_wheel(wheel_name("house_t", "1.0"), make_wheel("house_t", "1.0", broken))
+        second = a_wheel(
+            wheel_name("house_n", "1.0"), make_wheel("house_n", "1.0", {"house_needed/__init__.py": "A = 1\n"})
+        )
+        here = house(tmp_path)
+        await here.install(*first)
+        await here.install(*second)
+        places = ["house_t.*", "house_t", "house_t.flows", str(beside), "house_nowhere"]
+        both = {(one.name, one.is_place): one for one in await here.trial([first[0], second[0]], places)}
+        assert both["house_t", False].problem is None
+        assert both["house_u", False].problem is None
+        assert both["house_v", False].problem == "it ended the process that imported it"
+        assert both["house_w", False].problem == "SystemExit: no"
+        assert both["house_t", True].problem is None, "of a module that is not searched, nothing else is wanted"
+        for place in ("house_t.*", "house_t.flows"):
+            found = both[place, True]
+            assert found.wheel == first[0]
+            assert found.problem == "ModuleNotFoundError: No module named 'house_missing'"
+        assert both[str(beside), True] == (str(beside), None, None, True)
+        assert both["house_nowhere", True].wheel is None
+        [_, alone] = [one for one in await here.trial([first[0]], [str(beside), "house_u"]) if one.is_place]
+        assert (alone.name, alone.problem) == ("house_u", None)
+        [without] = await here.trial([], [str(beside)])
+        assert without.problem == "ModuleNotFoundError: No module named 'house_needed'"
+        assert not {name for name in sys.modules if name.startswith("house_")}
+        await here.close()
+
+    asyncio.run(body())
+
+
+def test_processes_a_module_has_begun_end_with_the_trial(tmp_path: Path) -> None:
+    """And what it says, however much, is cut: neither keeps the worker from going on."""
+    pids = tmp_path / "pids"
+    forks = (
+        f"import os, time\nif (pid := os.fork()) == 0:\n    time.sleep(600)\nopen({str(pids)!r}, 'w').write(str(pid))\n"
+    )
+
+    async def body() -> None:
+        files = {"house_forks.py": forks, "house_says.py": "raise RuntimeError(chr(0xDCFF) + 'x' * 3_000_000)\n"}
+        wheel, content = a_wheel(wheel_name("house_z", "1.0"), make_wheel("house_z", "1.0", files))
+        here = house(tmp_path)
+        await here.install(wheel, content)
+        begins, says = await asyncio.wait_for(here.trial([wheel], []), 30.0)
+        assert begins.problem is None
+        assert says.problem is not None
+        assert says.problem.startswith("RuntimeError: \\udcffxxx")
+        assert len(says.problem) < 1000
+        await wait_until(lambda: not _is_running(int(pids.read_text())))
+        await here.close()
+
+    asyncio.run(body())
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_an_import_that_does_not_end_is_given_up(tmp_path: Path) -> None:
+    async def body() -> None:
+        files = {"house_x.py": "import time\ntime.sleep(600)\n", "house_y.py": ""}
+        told = make_wheel("house_x", "1.0", files)
+        wheel, content = a_wheel(wheel_name("house_x", "1.0"), told)
+        patient = house(tmp_path)
+        await patient.install(wheel, content)
+        tried = await house(tmp_path, timeout_sec=1.0).trial([wheel], [])
+        assert [(one.name, one.problem) for one in tried] == [
+            ("house_x", "it took too long"),
+            ("house_y", "it took too long"),
+        ]
+        await patient.close()
+
+    asyncio.run(body())

@@ -13,9 +13,10 @@ from typing_extensions import override
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.memory.wheels import MemoryWheelRegistry
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.ports.wheels import Wheel, WheelInstallError, WheelUnfitError
+from pyoco_server.app.ports.wheels import Tried, Wheel, WheelInstallError, WheelUnfitError
 from pyoco_server.app.wheels_selection import interpreter
 from pyoco_server.worker.wheel_sync import WheelSync, WheelSyncOptions
+from pyoco_server.worker.wheel_sync_imports import Importable
 from tests.waiting import wait_until
 from tests.wheels.building import wheel_name
 from tests.wheels.test_registry import add, an_event
@@ -31,6 +32,9 @@ class House:
         self.active: list[str] = []
         self.broken: set[str] = set()
         self.unfit: set[str] = set()
+        self.unimportable: dict[str, str] = {}
+        self.trials = 0
+        self.trial_sec = 0.0
         self.on_install: Callable[[], None] = lambda: None
 
     async def install(self, wheel: Wheel, content: Callable[[], AsyncIterator[bytes]]) -> None:
@@ -42,6 +46,17 @@ class House:
             raise WheelInstallError(f"'{wheel.name}' is broken")
         if wheel.name in self.unfit:
             raise WheelUnfitError(f"'{wheel.name}' will not do")
+
+    async def trial(self, wheels: Sequence[Wheel], places: Sequence[str]) -> list[Tried]:  # noqa: ARG002 none here
+        """Every wheel brings one module, called as its package is; ``unimportable`` names a wheel, and one it needs."""
+        self.trials += 1
+        await asyncio.sleep(self.trial_sec)
+        names, tried = {wheel.name for wheel in wheels}, list[Tried]()
+        for wheel in wheels:
+            needed = self.unimportable.get(wheel.name)
+            problem = None if needed is None or needed in names else f"it needs {needed}"
+            tried.append(Tried(wheel.name.partition("-")[0], wheel, problem))
+        return tried
 
     async def activate(self, wheels: Sequence[Wheel]) -> None:
         self.active = sorted(wheel.name for wheel in wheels)
@@ -86,7 +101,8 @@ class World:
     def _note(self, **fields: Any) -> None:
         self.told = fields["wheel_sync"]
 
-    async def _changed(self) -> None:
+    async def _changed(self, in_use: Sequence[Wheel]) -> None:
+        assert sorted(wheel.name for wheel in in_use) == self.house.active
         self.changes += 1
 
 
@@ -304,6 +320,158 @@ def test_a_worker_that_begins_with_a_broken_wheel_takes_the_one_before() -> None
         assert world.told["last_result"] == "error"
 
     run(body)
+
+
+@pytest.mark.spec("004 REQ-0026", "004 ERR-PYOCO-0024")
+def test_a_wheel_that_cannot_be_imported_does_not_replace_one_that_can(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        old, new, other = wheel_name("a", "1.0"), wheel_name("a", "2.0"), wheel_name("b", "1.0")
+        await add(world.registry, old)
+        await world.sync.before_pull()
+        await add(world.registry, new)
+        await add(world.registry, other)
+        world.house.unimportable[new] = wheel_name("c", "1.0")
+        await world.sync.before_pull()
+        assert world.house.active == [old, other], "what can be imported is not kept waiting"
+        told = world.told
+        assert told["last_result"] == "error"
+        assert told["last_error"]["err_id"] == "ERR-PYOCO-0024"
+        assert told["last_error"]["wheel_name"] == new
+        assert "a cannot be imported with it: it needs c-1.0" in told["last_error"]["reason"]
+        assert [wheel["name"] for wheel in told["installed_wheels"]] == [old, other]
+        [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert (getattr(record, "err_id", ""), getattr(record, "wheel_name", "")) == ("ERR-PYOCO-0024", new)
+
+    run(body, interval_sec=0.001)
+
+
+def test_what_a_wheel_needs_may_come_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        old, new, needed = wheel_name("a", "1.0"), wheel_name("a", "2.0"), wheel_name("c", "1.0")
+        world.house.unimportable[new] = needed
+        await add(world.registry, old)
+        await add(world.registry, new)
+        await world.sync.before_pull()
+        assert world.house.active == [old], "one that has just started takes the one before, too"
+        world.sync._next_at = 0.0  # the next look is due; to try that wheel again by itself is not
+        await world.sync.before_pull()
+        assert (world.house.active, world.told["last_result"]) == ([old], "error")
+        await add(world.registry, needed)
+        world.sync._next_at = 0.0
+        await world.sync.before_pull()
+        assert world.house.active == [new, needed]
+        assert world.told["last_result"] == "ok"
+        assert world.told["last_error"] is None
+
+    run(body, interval_sec=60.0)
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+def test_a_package_that_has_nothing_better_is_used_as_it_is_and_told() -> None:
+    async def body(world: World) -> None:
+        first, second = wheel_name("a", "1.0"), wheel_name("a", "2.0")
+        world.house.unimportable |= {first: "nothing-there", second: "nothing-there"}
+        await add(world.registry, first)
+        await world.sync.before_pull()
+        assert world.house.active == [first]
+        assert world.told["last_result"] == "error"
+        await add(world.registry, second)
+        await world.sync.before_pull()
+        assert world.told["last_result"] == "error"
+        world.house.unimportable.clear()  # somebody has installed what was missing by hand
+        for trouble in world.sync._troubles.values():
+            trouble.next_at = 0.0  # the pauses are over
+        await world.sync.before_pull()
+        assert world.house.active == [second]
+        assert world.told["last_result"] == "ok"
+
+    run(body)
+
+
+def test_a_wheel_that_breaks_another_is_not_used() -> None:
+    async def body(world: World) -> None:
+        mine, old, new = wheel_name("a", "1.0"), wheel_name("b", "1.0"), wheel_name("b", "2.0")
+        world.house.unimportable[mine] = old
+        await add(world.registry, mine)
+        await add(world.registry, old)
+        await world.sync.before_pull()
+        assert world.told["last_result"] == "ok"
+        await add(world.registry, new)
+        await world.sync.before_pull()
+        assert world.house.active == [mine, old]
+        assert world.told["last_error"]["wheel_name"] == new
+        trials = world.house.trials
+        await world.registry.delete(old, lambda wheel: an_event(wheel.name, "delete"))
+        await world.registry.delete(new, lambda wheel: an_event(wheel.name, "delete"))
+        await world.sync.before_pull()
+        assert world.house.active == [mine], "what is no longer there is removed, whoever needs it"
+        assert world.house.trials == trials
+
+    run(body)
+
+
+def test_an_import_that_takes_long_is_not_tried_again_soon() -> None:
+    """Nothing is pulled meanwhile: one wheel that hangs must not cost a good part of a worker's time."""
+
+    async def body(world: World) -> None:
+        old, new = wheel_name("a", "1.0"), wheel_name("a", "2.0")
+        world.house.unimportable[new] = "nothing-there"
+        await add(world.registry, old)
+        await world.sync.before_pull()
+        world.house.trial_sec = 0.1
+        await add(world.registry, new)
+        await world.sync.before_pull()
+        trials = world.house.trials
+        for _ in range(5):
+            await world.sync.before_pull()
+        assert (world.house.active, world.house.trials) == ([old], trials)
+
+    run(body, interval_sec=0.001)
+
+
+def test_a_wheel_is_not_blamed_for_what_another_new_one_breaks() -> None:
+    async def body(world: World) -> None:
+        mine, old, new = wheel_name("a", "1.0"), wheel_name("b", "1.0"), wheel_name("b", "2.0")
+        world.house.unimportable[mine] = old
+        for name in (mine, old, wheel_name("c", "1.0")):
+            await add(world.registry, name)
+        await world.sync.before_pull()
+        await add(world.registry, new)
+        await add(world.registry, wheel_name("c", "2.0"))
+        await world.sync.before_pull()
+        assert world.house.active == [mine, old, wheel_name("c", "2.0")]
+        assert world.told["last_error"]["wheel_name"] == new
+
+    run(body)
+
+
+def test_a_wheel_is_not_blamed_for_what_a_removal_has_broken() -> None:
+    async def body(world: World) -> None:
+        mine, needed = wheel_name("a", "1.0"), wheel_name("b", "1.0")
+        world.house.unimportable[mine] = needed
+        for name in (mine, needed, wheel_name("c", "1.0")):
+            await add(world.registry, name)
+        await world.sync.before_pull()
+        await world.registry.delete(needed, lambda wheel: an_event(wheel.name, "delete"))
+        await world.sync.before_pull()
+        await add(world.registry, wheel_name("c", "2.0"))
+        await world.sync.before_pull()
+        assert world.house.active == [mine, wheel_name("c", "2.0")]
+        assert world.told["last_result"] == "ok"
+
+    run(body)
+
+
+def test_a_place_that_is_broken_anyway_does_not_speak_against_others() -> None:
+    """A place and a module of one name are two things: all that is in a package, and its top."""
+    mine, other = (
+        Wheel(name=wheel_name(name, "1.0"), size_bytes=1, bucket="", nuid=name, modified=0.0, sha256_hex=None)
+        for name in ("a", "b")
+    )
+    tried = [Tried("a", mine, None), Tried("a", mine, "no", is_place=True), Tried("b", other, None)]
+    importable = Importable()
+    importable.take(tried[:2])
+    assert importable.worse(tried, {other.nuid}) == {}
 
 
 def test_a_wheel_that_will_never_do_is_skipped_and_told() -> None:

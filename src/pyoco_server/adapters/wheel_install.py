@@ -17,13 +17,19 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pyoco_server.adapters.wheel_install_modules import platform_modules, provided_modules, switch_paths
+from pyoco_server.adapters.wheel_install_modules import (
+    platform_modules,
+    provided_modules,
+    switch_paths,
+    switched_paths,
+)
 from pyoco_server.adapters.wheel_install_pip import pip_install
-from pyoco_server.app.ports.wheels import Wheel, WheelInstallError, WheelUnfitError
+from pyoco_server.adapters.wheel_install_trial import try_imports
+from pyoco_server.app.ports.wheels import Tried, Wheel, WheelInstallError, WheelUnfitError
 from pyoco_server.app.wheels_errors import WheelRefusedError
 from pyoco_server.app.wheels_names import parse_name
 
@@ -67,6 +73,22 @@ class LocalWheelHouse:
             if not await asyncio.to_thread(self._hold, home):
                 raise WheelInstallError(f"'{wheel.name}' was removed from '{home}' as soon as it was there")
 
+    async def trial(self, wheels: Sequence[Wheel], places: Sequence[str]) -> list[Tried]:
+        """Import in another process what these bring, and what is at these places."""
+        sites = [self._home(wheel) / _SITE for wheel in wheels]
+        brought: dict[str, Wheel] = {}
+        for wheel, site in zip(wheels, sites, strict=True):
+            try:
+                brought |= dict.fromkeys(sorted(await asyncio.to_thread(provided_modules, site)), wheel)
+            except OSError as error:
+                raise WheelInstallError(f"what was installed cannot be used: {error}") from error
+        path = switched_paths(self._active, sites)
+        told = await try_imports(path, [*dict.fromkeys([*brought, *places])], timeout_sec=self._timeout_sec)
+        return [
+            *(Tried(module, wheel, told[module]) for module, wheel in brought.items()),
+            *(Tried(place, _bringer(place, brought), told[place], is_place=True) for place in dict.fromkeys(places)),
+        ]
+
     async def activate(self, wheels: Sequence[Wheel]) -> None:
         """Import from the directories of these, and let go of the others."""
         homes = [self._home(wheel) for wheel in wheels]
@@ -76,11 +98,11 @@ class LocalWheelHouse:
         except OSError as error:
             raise WheelInstallError(f"what was installed cannot be used: {error}") from error
         self._active = sites
-        for home in [home for home in self._held if home not in homes]:
-            os.close(self._held.pop(home))
+        self._let_go_of_others()
 
     async def tidy(self, known: Sequence[Wheel]) -> None:
         """Remove what no worker here uses and the registry no longer has; also what a dead one was making."""
+        self._let_go_of_others()
         keep = {wheel.nuid for wheel in known}
         try:
             await asyncio.to_thread(self._tidy, keep)
@@ -149,6 +171,12 @@ class LocalWheelHouse:
         self._held[home] = lock
         return True
 
+    def _let_go_of_others(self) -> None:
+        """Of what was made ready and is not in use."""
+        used = {site.parent for site in self._active}
+        for home in [home for home in self._held if home not in used]:
+            os.close(self._held.pop(home))
+
     def _tidy(self, keep: set[str]) -> None:
         if not self._directory.is_dir():
             return
@@ -168,6 +196,11 @@ class LocalWheelHouse:
                 shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(lock)
+
+
+def _bringer(place: str, brought: Mapping[str, Wheel]) -> Wheel | None:
+    """Whose module it is, if it is one that a wheel brings."""
+    return next((wheel for name, wheel in brought.items() if place == name or place.startswith(f"{name}.")), None)
 
 
 def _sync_all(making: Path) -> None:

@@ -67,16 +67,21 @@ def _requirements_of(name: str) -> set[str]:
     return known
 
 
-def switch_paths(before: Sequence[Path], after: Sequence[Path]) -> None:
-    """Import from these directories in place of those; modules that would come from elsewhere now are forgotten.
+def switched_paths(before: Sequence[Path], after: Sequence[Path]) -> list[str]:
+    """The search path with these directories in place of those.
 
     They stand behind the standard library, which cannot be replaced, and before all that is installed, which can.
     """
+    left = [path for path in sys.path if path not in {str(path) for path in before}]
+    place = next((number for number, path in enumerate(left) if _is_site(path)), len(left))
+    return [*left[:place], *(str(path) for path in after), *left[place:]]
+
+
+def switch_paths(before: Sequence[Path], after: Sequence[Path]) -> None:
+    """Import from these directories in place of those; modules that would come from elsewhere now are forgotten."""
     gone = {str(path) for path in before if path not in after}
     replaced = {name for path in after if path not in before for name in provided_modules(path)}
-    sys.path[:] = [path for path in sys.path if path not in {str(path) for path in before}]
-    place = next((number for number, path in enumerate(sys.path) if _is_site(path)), len(sys.path))
-    sys.path[place:place] = [str(path) for path in after]
+    sys.path[:] = switched_paths(before, after)
     for path in gone:
         sys.path_importer_cache.pop(path, None)
     forget_modules([name for name in [*sys.modules] if _is_any_of(name, replaced) or _comes_from(name, gone)])

@@ -42,13 +42,14 @@ async def pip_install(wheel: Path, target: Path, *, timeout_sec: float) -> None:
     except TimeoutError as error:
         raise WheelInstallError(f"pip did not finish '{wheel.name}' within {timeout_sec:g} s") from error
     finally:
-        await _end(process)
+        await end_process(process)
     if process.returncode != 0:
         told = output[-_TOLD_BYTES:].decode(errors="replace").strip()
         raise WheelInstallError(f"pip could not install '{wheel.name}' (exit code {process.returncode}): {told}")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def end_process(process: asyncio.subprocess.Process) -> None:
+    """Whatever it is doing, with all it has begun that is in its session."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -37,6 +37,7 @@ from pyoco_server.core.payloads import (
     NodeSucceeded,
 )
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 
@@ -293,15 +294,13 @@ class Driver:
     async def _end_of_grace(self) -> None:
         """Those who were asked to stop have had their time: the run ends cancelled, with or without them."""
         await self.execution.clock.sleep(self._grace_sec)
-        _log.warning(
-            "cancel did not converge within %s s: what is still at work is given up on",
-            self._grace_sec,
-            extra={
-                "action": "cancel_grace_over",
-                "err_id": "ERR-PYOCO-0021",
-                "msg_id": "MSG-PYOCO-0021",
-                "run_id": self.execution.execution_id,
-            },
+        log_error(
+            _log,
+            "ERR-PYOCO-0021",
+            action="cancel_grace_over",
+            level=logging.WARNING,
+            reason=f"not ended within {self._grace_sec} s of the request: what is still at work is given up on",
+            run_id=self.execution.execution_id,
         )
         self._the_work().make_stop()
         await self.execution.decide(self.execution.ended_now)

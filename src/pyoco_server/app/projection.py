@@ -13,6 +13,8 @@ import msgspec
 from pyoco_server.app.outputs import STORED, VALUE
 from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.statuses import run_status, task_status
+from pyoco_server.app.unused_told import UNUSED, Unused, read_unused
+from pyoco_server.app.wheels_used import WHEELS, with_more
 from pyoco_server.core import Actor, Event, ExecutionState, NodeState, NodeStatus, initial_state
 from pyoco_server.core.payloads import (
     ExecutionCancelRequested,
@@ -33,6 +35,12 @@ WORKER: Final = "workerId"
 
 LET_GO_AT: Final = "let_go_at"
 """The field of a snapshot that is for those who go on with the run, and nobody else."""
+
+DRIVEN_OUTSIDE: Final = "driven_outside"
+"""The field of a snapshot that says that no worker is to take care of it, nor a sign of life to be expected."""
+
+UNUSED_PARAMS: Final = "unused_params"
+"""The field of a snapshot that names parameters nothing takes, each with what may have been meant."""
 
 _ENDED: Final = (NodeSucceeded, NodeFailed, NodeCanceled)
 
@@ -70,6 +78,8 @@ class RunProjection:
         self._records: dict[str, _TaskRecord] = {}
         self._updated_at = 0.0
         self._worker_id: str | None = None
+        self._wheels: dict[str, str] = {}
+        self._unused: Unused = {}
         self._cancel_requested_by: str | None = None
 
     @property
@@ -78,6 +88,11 @@ class RunProjection:
         if self._input is None:
             self._input = RunInput.of(self.state, self._platform)
         return self._input
+
+    @property
+    def is_driven_outside(self) -> bool:
+        """Do others drive it, by commands? A tag cannot tell: everybody may choose any for their runs."""
+        return self._platform is not None
 
     def listen(self, events: Sequence[Event], state: ExecutionState) -> None:
         """Take what the events say."""
@@ -99,9 +114,14 @@ class RunProjection:
             self._cancel_requested_by = self._cancel_requested_by or _name(event.actor)
         elif isinstance(payload, ExecutionFailed):
             self._worker_id = _given_up_by(payload) or self._worker_id
+            self._wheels = with_more(self._wheels, _detail_of(payload).get(WHEELS))
         elif isinstance(payload, NodePayload):
             if isinstance(payload, NodeStarted):
                 self._worker_id = worker_name(payload.worker_id) or self._worker_id
+                if payload.extra:
+                    self._wheels = with_more(self._wheels, payload.extra.get(WHEELS))
+                    unused = read_unused(payload.extra.get(UNUSED))
+                    self._unused = self._unused if unused is None else unused
             record = self._records.get(payload.node_id)
             if record is not None:
                 _note(record, event, payload)
@@ -148,6 +168,12 @@ class RunProjection:
         }
         if let_go_at is not None and not state.is_terminal:
             snapshot[LET_GO_AT] = let_go_at
+        if self._wheels:
+            snapshot[WHEELS] = dict(self._wheels)
+        if self._unused:
+            snapshot[UNUSED_PARAMS] = dict(self._unused)
+        if self.is_driven_outside:
+            snapshot[DRIVEN_OUTSIDE] = True
         for name in ("tenant_id", "api_key_id", "workflow_yaml_sha256", "workflow_yaml_bytes"):
             value = getattr(given, name)
             if value is not None:
@@ -233,9 +259,13 @@ def _note(record: _TaskRecord, event: Event, payload: NodePayload) -> None:
 
 def _given_up_by(failed: ExecutionFailed) -> str | None:
     """The worker that could not even begin, if it was one; where a node failed, its start tells whose it was."""
-    detail = (failed.error or {}).get("detail") if failed.failed_node_id is None else None
-    told = detail.get(WORKER) if isinstance(detail, dict) else None
+    told = _detail_of(failed).get(WORKER)
     return told if isinstance(told, str) else None
+
+
+def _detail_of(failed: ExecutionFailed) -> JsonObject:
+    detail = (failed.error or {}).get("detail") if failed.failed_node_id is None else None
+    return detail if isinstance(detail, dict) else {}
 
 
 def _name(actor: Actor) -> str:

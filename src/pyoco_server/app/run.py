@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pyoco_server.app.attempts import Function
@@ -19,6 +21,8 @@ from pyoco_server.app.plans import Plans
 from pyoco_server.app.ports import Clock, EventLog, NewId, Workshop
 from pyoco_server.app.results import ResultKeeper
 from pyoco_server.app.starting import Starter
+from pyoco_server.app.unused_params import unused_params
+from pyoco_server.app.unused_told import told_of
 from pyoco_server.app.work import Work
 from pyoco_server.core import Actor, ActorKind, CancelMode, CommandRejected, Commit, Event, ExecutionState
 from pyoco_server.core.commands import CancelExecution, CreateExecution, FailNode, ResumeNode, StartExecution
@@ -40,6 +44,8 @@ class RunServices(NamedTuple):
     worker_id: str
     grace_sec: float
     chance: random.Random
+    wheels: Mapping[str, str] = MappingProxyType({})
+    """Those in use, as the log is to name them; they may change between runs."""
 
 
 class _Attended(NamedTuple):
@@ -55,6 +61,7 @@ def _begun_in(events: Sequence[Event]) -> list[str]:
     return [event.payload.node_id for event in events if isinstance(event.payload, NodeStarted)]
 
 
+_log = logging.getLogger(__name__)
 _SCHEDULER = Actor(ActorKind.SCHEDULER, "engine")
 
 
@@ -84,7 +91,10 @@ class Run:
             run_id, planned.graph, log=services.log, clock=services.clock, new_id=services.new_id
         )
         self._execution.is_ours_alone = is_ours_alone
-        self._starter = Starter(run_id, dict(planned.steps), worker_id=services.worker_id, clock=services.clock)
+        self._starter = Starter(
+            run_id, dict(planned.steps), worker_id=services.worker_id, clock=services.clock, wheels=services.wheels
+        )
+        self._execution.subscribe(self._starter.listen)
         self._fencing = (
             Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
         )
@@ -128,6 +138,7 @@ class Run:
             started = self._execution.step(created.state, start)
             return Commit(created.events + started.events, started.state)
 
+        self._note_unused(params)
         self._execution.follow_ups = self._starter.follow_ups
         self._known = await self._execution.decide(beginning)
         self._begun = _begun_in(self._known)
@@ -198,6 +209,7 @@ class Run:
         events = self._known
         given = (self.state.input or {}).get("params", {})
         params = {**self._model.defaults, **given}
+        self._note_unused(given)
         self._scope = RunScope(self.run_id, self._model.name, params, self._services.artifacts / self.run_id)
         keeper = ResultKeeper(self._scope)
         deadlines = Deadlines(self._services.clock, self._expire)
@@ -214,6 +226,13 @@ class Run:
                 self._execution.unsubscribe(listen)
             deadlines.close()
             unfollow()
+
+    def _note_unused(self, given: Mapping[str, Any]) -> None:
+        """Somebody may have mistyped a parameter: that is no error, but they want to know."""
+        self._starter.unused = unused = unused_params(self._model, self._functions, given)
+        if self.state.started_at is None:
+            for sentence in told_of(unused):
+                _log.warning(sentence, extra={"action": "param_unused", "run_id": self.run_id})
 
     def _remember(self, events: Sequence[Event], _: ExecutionState) -> None:
         self._known += events

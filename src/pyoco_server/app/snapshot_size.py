@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 _OUTPUT: Final = "output"
@@ -36,16 +37,12 @@ def fitted(snapshot: JsonObject, max_bytes: int) -> bytes:
         body = msgspec.json.encode({**snapshot, "task_records": kept, "task_records_truncated": True})
         if len(body) <= max_bytes:
             return body
-    _log.error(
-        "the snapshot has %d bytes, %d are allowed: raise PYOCO_MAX_RUN_SNAPSHOT_BYTES or use smaller parameters",
-        len(body),
-        max_bytes,
-        extra={
-            "action": "snapshot_too_large",
-            "err_id": "ERR-PYOCO-0010",
-            "msg_id": "MSG-PYOCO-0010",
-            "run_id": snapshot["run_id"],
-        },
+    log_error(
+        _log,
+        "ERR-PYOCO-0010",
+        action="snapshot_too_large",
+        reason=f"it has {len(body)} bytes, {max_bytes} are allowed; smaller parameters would help, too",
+        run_id=snapshot["run_id"],
     )
     small = {**snapshot, "task_records": {}, "task_records_truncated": True, "params": {}, "params_truncated": True}
     small["waiting"] = [{**entry, "prompt": None} for entry in snapshot["waiting"]]

@@ -33,6 +33,7 @@ from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.flows.model import Step, TaskSpec, TaskStep, WaitSpec
 from pyoco_server.flows.plan import block_type, task_node
+from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 
@@ -128,10 +129,13 @@ class Work:
         except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 told in the log, and the run goes on to its end
-            _log.exception(
-                "node '%s' cannot be gone on with",
-                node_id,
-                extra={"action": "node_crashed", "run_id": self._execution.execution_id, "err_id": "ERR-PYOCO-0007"},
+            log_error(
+                _log,
+                "ERR-PYOCO-0007",
+                action="node_crashed",
+                exc=error,
+                reason=f"node '{node_id}' cannot be gone on with",
+                run_id=self._execution.execution_id,
             )
             await self._tell(FailNode, node_id, error=describe(error), retryable=False)
 

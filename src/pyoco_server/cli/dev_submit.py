@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from pyoco_server.app.unused_told import read_unused, told_of
 from pyoco_server.cli.parsing import DONE, FAILED
 from pyoco_server.client import AsyncClient
 
@@ -22,6 +23,8 @@ async def submit_and_watch(client: AsyncClient, flow_name: str, console: Console
                     console.print(f"  [{_COLOURS[status]}]{status:<9}[/] {task}", highlight=False)
             if snapshot["status"] in _ENDS:
                 told = f": {snapshot['error']}" if snapshot.get("error") else ""
+                for sentence in told_of(read_unused(snapshot.get("unused_params")) or {}):
+                    console.print(f"  note: {sentence}", highlight=False, markup=False)
                 where = f"{client.server}/#/runs/{run_id}"
                 console.print(f"[bold]{snapshot['status']}[/bold]{told}  ({where})", highlight=False)
                 return DONE if snapshot["status"] == "COMPLETED" else FAILED

@@ -31,7 +31,13 @@ def read_params(
 
 def add_params_options(parser: argparse.ArgumentParser) -> None:
     """The three options."""
-    parser.add_argument("--param", metavar="K=V", action="append", default=[], help="a parameter: JSON, else text")
+    parser.add_argument(
+        "--param",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="a parameter: JSON, else text; one that no task takes is told of, not refused",
+    )
     parser.add_argument("--params", metavar="JSON", help="parameters as a JSON object")
     parser.add_argument("--params-file", metavar="FILE", help="a file with parameters, JSON or YAML")
 

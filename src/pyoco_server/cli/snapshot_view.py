@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pyoco_server.app.unused_told import read_unused
 from pyoco_server.cli.descriptions import LONGEST_REMARK, duration, failure, one_line, progress, prompt_text, shown
 from pyoco_server.cli.output import STYLES, cell, console, moment
 from pyoco_server.core.wire import JsonObject
@@ -54,13 +55,20 @@ def _headline(snapshot: JsonObject) -> Text:
 def _remarks(snapshot: JsonObject) -> list[tuple[str, str]]:
     told = {
         "params": shown(snapshot["params"]) if snapshot.get("params") else None,
+        "unused params": ", ".join(_unused(snapshot)),
         "worker": snapshot.get("worker_id"),
+        "wheels": ", ".join(map(str, snapshot["wheels"])) if isinstance(snapshot.get("wheels"), dict) else None,
         "updated": moment(snapshot.get("updated_at")),
         "cancel requested": moment(snapshot.get("cancel_requested_at")),
         "reason": snapshot.get("cancel_reason"),
         "error": snapshot.get("error"),
     }
     return [(name, str(value)) for name, value in told.items() if value]
+
+
+def _unused(snapshot: JsonObject) -> list[str]:
+    found = read_unused(snapshot.get("unused_params")) or {}
+    return [f"{name} (did you mean {near}?)" if near else name for name, near in found.items()]
 
 
 def _tasks(snapshot: JsonObject) -> Table | None:

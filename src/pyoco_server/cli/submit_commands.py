@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyoco_server.app.unused_told import read_unused, told_of
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import connected
 from pyoco_server.cli.descriptions import LONGEST_REMARK, one_line
@@ -147,6 +148,9 @@ def _follow(client: Client, answer: JsonObject, arguments: argparse.Namespace) -
         if (error.snapshot or {}).get("status") == "PENDING":
             note("hint: no worker has taken it; 'pyoco-client workers' shows those there are, and their tags")
         return FAILED
+    unused = read_unused(last.get("unused_params")) or {}
+    for sentence in told_of(unused):
+        note(one_line(f"note: {sentence}", most=LONGEST_REMARK))
     if last.get("status") == "COMPLETED":
         return DONE
     reason = f": {last['error']}" if last.get("error") else ""

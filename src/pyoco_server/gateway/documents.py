@@ -141,6 +141,13 @@ class RunSnapshot(_Open):
     cancel_requested_by: str | None
     waiting: list[Waiting]
     version: int
+    wheels: Annotated[
+        dict[str, str], Field(description="Wheels it was executed with: file name, start of SHA-256.")
+    ] = {}
+    unused_params: Annotated[
+        dict[str, str | None], Field(description="Parameters nothing takes, each with what may have been meant.")
+    ] = {}
+    driven_outside: Annotated[bool, Field(description="Driven through `/executions`, not by a worker.")] = False
 
 
 class RunWithWorker(RunSnapshot):

@@ -7,7 +7,9 @@ from pyoco_server.app.ports import EventLog, Snapshots
 from pyoco_server.app.projection import WORKER, RunProjection
 from pyoco_server.app.run import RunServices
 from pyoco_server.app.statuses import RunStatus, run_status
+from pyoco_server.app.wheels_used import WHEELS
 from pyoco_server.core import Actor, Commit, ExecutionState, fail, fold, graph_from_log
+from pyoco_server.core.wire import JsonObject
 from pyoco_server.worker.driven_run import SnapshotWriter
 from pyoco_server.worker.known_runs import Known
 
@@ -29,7 +31,10 @@ class Endings:
         services = self._services
 
         def failing(state: ExecutionState) -> Commit:
-            error = {"code": code, "message": message, "detail": {WORKER: self._actor.id}}
+            detail: JsonObject = {WORKER: self._actor.id}
+            if services.wheels:
+                detail[WHEELS] = dict(services.wheels)
+            error = {"code": code, "message": message, "detail": detail}
             now, new_id = services.clock.now(), services.new_id
             events = fail(state, reason=reason, error=error, actor=self._actor, now=now, new_id=new_id)
             return Commit(events, fold(events, state) if events else state)

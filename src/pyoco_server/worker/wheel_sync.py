@@ -10,15 +10,16 @@ proportion to the runs it had to wait for, and a worker that is never idle by it
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from pyoco_server.app.ports import Clock, UnavailableError
-from pyoco_server.app.ports.wheels import Wheel, WheelHouse, WheelInstallError, WheelRegistry, WheelUnfitError
+from pyoco_server.app.ports.wheels import Tried, Wheel, WheelHouse, WheelInstallError, WheelRegistry, WheelUnfitError
 from pyoco_server.app.wheels_selection import Interpreter, Selection, Skipped, select
 from pyoco_server.logs import log_error
+from pyoco_server.worker.wheel_sync_imports import Importable
 from pyoco_server.worker.wheel_sync_status import WheelSyncStatus
 
 _log = logging.getLogger(__name__)
@@ -27,23 +28,29 @@ _AWAY_SEC: Final = 0.5
 _FIRST_HOLD_SEC: Final = 10.0
 _MOST_DOUBLINGS: Final = 5
 """A wheel that fails is tried again after 1, 2, 4 … and at last every 32 intervals."""
+_TRIAL_SHARE: Final = 20
+"""An import that takes long is not tried again before so many times as long: nothing is pulled meanwhile."""
 
-OnChange = Callable[[], Awaitable[None]]
+OnChange = Callable[[Sequence[Wheel]], Awaitable[None]]
+"""Told of the wheels in use from now on."""
 
 
 class WheelSyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How often to look, and how long to wait for runs at first."""
 
     tags: tuple[str, ...]
+    places: tuple[str, ...] = ()
+    """Where flows are: modules, packages (``name.*``), files. What could be imported from there is to stay so."""
     interval_sec: float = 10.0
     first_hold_sec: float = _FIRST_HOLD_SEC
 
 
 class _Trouble(msgspec.Struct):
-    """A wheel that could not be installed."""
+    """A wheel that could not be installed, or not be imported."""
 
     times: int
     next_at: float
+    is_of_import: bool = False
 
 
 class WheelSync:
@@ -75,6 +82,8 @@ class WheelSync:
         self._active: dict[str, Wheel] = {}
         self._troubles: dict[str, _Trouble] = {}
         self._unfit: dict[str, str] = {}
+        self._importable = Importable()
+        self._offered: frozenset[str] = frozenset()
         self._hold_sec = options.first_hold_sec
         self._next_at: float | None = None
         self._tell()
@@ -105,6 +114,7 @@ class WheelSync:
             self._tell()
             return
         selection = self._selected(wheels)
+        self._reconsider(selection)
         self._status.looked(self._now(), selection.wanted, selection.skipped)
         self._tell()  # to wait for runs may take its time
         if not self._is_due(selection):
@@ -130,9 +140,18 @@ class WheelSync:
         if any(package not in selection.packages for package in self._active):
             return True
         return any(
-            not self._is_active(package, wheels[0]) and self._may_try(wheels[0])
+            self._may_try(wheels[0]) and (not self._is_active(package, wheels[0]) or wheels[0].nuid in self._troubles)
             for package, wheels in selection.packages.items()
         )
+
+    def _reconsider(self, selection: Selection) -> None:
+        """What could not be imported may need what has come since."""
+        offered = frozenset(wheel.nuid for wheels in selection.packages.values() for wheel in wheels)
+        if offered != self._offered:
+            self._offered = offered
+            for trouble in self._troubles.values():
+                if trouble.is_of_import:
+                    trouble.next_at = self._elapsed()
 
     def _is_active(self, package: str, wheel: Wheel) -> bool:
         active = self._active.get(package)
@@ -179,21 +198,81 @@ class WheelSync:
     # --- Changing ----------------------------------------------------------------------------------------------------
 
     async def _sync(self, wheels: Sequence[Wheel], selection: Selection) -> None:
-        failed = False
-        active: dict[str, Wheel] = {}
-        for package, candidates in selection.packages.items():
-            chosen, sound = await self._install_one_of(package, candidates)
-            failed = failed or not sound
-            if chosen is not None:
-                active[package] = chosen
-        failed = not await self._switch_to(active) or failed
+        refused: dict[str, str] = {}
+        while True:
+            active, sound = await self._ready(selection, refused)
+            try:
+                worse = await self._worse(active, refused)
+            except WheelInstallError as error:
+                self._failed(error)
+                return
+            if not worse:
+                break
+            refused |= worse
+        for nuid in {wheel.nuid for wheel in active.values()} - {*refused}:
+            self._troubles.pop(nuid, None)
+        sound = await self._switch_to(active) and sound and not refused
         self._troubles = {wheel.nuid: self._troubles[wheel.nuid] for wheel in wheels if wheel.nuid in self._troubles}
         await self._house.tidy(wheels)
         if self._unfit:
             again = self._selected(wheels)
             self._status.looked(self._now(), again.wanted, again.skipped)
-        if not failed:
+        if sound:
             self._status.succeeded(self._now())
+
+    async def _ready(self, selection: Selection, refused: Mapping[str, str]) -> tuple[dict[str, Wheel], bool]:
+        """What is to be used of each package, made ready; False if something else was wanted.
+
+        Of a package that has nothing better, what is refused is used all the same: its runs tell what is wrong.
+        """
+        active, sound = dict[str, Wheel](), True
+        for package, candidates in selection.packages.items():
+            left = [wheel for wheel in candidates if wheel.nuid not in refused]
+            chosen, is_wanted = await self._install_one_of(package, left)
+            sound = sound and is_wanted
+            if chosen is None:
+                chosen = next((wheel for wheel in candidates if wheel.nuid in refused), None)
+            if chosen is not None:
+                active[package] = chosen
+        return active, sound
+
+    async def _worse(self, active: Mapping[str, Wheel], refused: Mapping[str, str]) -> dict[str, str]:
+        """The new ones among these that must not be used, since something could not be imported; and what."""
+        used = {wheel.nuid for wheel in self._active.values()} - {*self._troubles}
+        new = {wheel.nuid: wheel for wheel in active.values() if wheel.nuid not in used}
+        if not new:
+            return {}
+        began = self._elapsed()
+        tried = await self._house.trial([*active.values()], self._options.places)
+        fresh = {nuid for nuid in new if nuid not in refused}
+        worse = self._importable.worse(tried, fresh)
+        if worse:
+            worse = await self._found_guilty(active, tried, fresh)
+        for nuid, problem in worse.items():
+            told = f"'{new[nuid].name}' is not to be used: {problem}"
+            self._put_off(new[nuid], WheelInstallError(told), tried_for=self._elapsed() - began)
+        if not worse:
+            self._importable.take(tried)
+        return worse
+
+    async def _found_guilty(
+        self, active: Mapping[str, Wheel], tried: Sequence[Tried], fresh: Collection[str]
+    ) -> dict[str, str]:
+        """Who is to blame, by how it stands without them: what they broke may be broken anyway, since a removal say.
+
+        Of several, those that do harm by themselves; or all, if it is only together that they do.
+        """
+        before = {package: self._active[package] for package in active if package in self._active}
+        self._importable.take(await self._house.trial([*before.values()], self._options.places))
+        worse = self._importable.worse(tried, fresh)
+        if len(worse) <= 1:
+            return worse
+        alone: dict[str, str] = {}
+        for package, wheel in active.items():
+            if wheel.nuid in worse:
+                found = await self._house.trial([*{**before, package: wheel}.values()], self._options.places)
+                alone |= self._importable.worse(found, {wheel.nuid})
+        return alone or worse
 
     async def _install_one_of(self, package: str, candidates: Sequence[Wheel]) -> tuple[Wheel | None, bool]:
         """The newest that can be installed; a version that works is never given up for an older one."""
@@ -208,8 +287,8 @@ class WheelSync:
             else:
                 sound = wheel.nuid in self._unfit and sound
             if package in self._active:
-                return self._active[package], sound
-        return None, sound
+                break
+        return self._active.get(package), sound
 
     async def _install(self, wheel: Wheel) -> bool:
         try:
@@ -220,14 +299,18 @@ class WheelSync:
         except (WheelInstallError, UnavailableError) as error:
             self._put_off(wheel, error)
             return False
-        self._troubles.pop(wheel.nuid, None)
+        trouble = self._troubles.get(wheel.nuid)
+        if trouble is not None and not trouble.is_of_import:  # whether it can be imported is another question
+            del self._troubles[wheel.nuid]
         return True
 
-    def _put_off(self, wheel: Wheel, error: Exception) -> None:
+    def _put_off(self, wheel: Wheel, error: Exception, *, tried_for: float | None = None) -> None:
+        """``tried_for``: how long its import was, if it is that which failed."""
         known = self._troubles.get(wheel.nuid)
         times = known.times + 1 if known else 1
         pause = self._options.interval_sec * 2 ** min(times - 1, _MOST_DOUBLINGS)
-        self._troubles[wheel.nuid] = _Trouble(times, self._elapsed() + pause)
+        pause = max(pause, _TRIAL_SHARE * (tried_for or 0.0))
+        self._troubles[wheel.nuid] = _Trouble(times, self._elapsed() + pause, is_of_import=tried_for is not None)
         log_error(
             _log,
             "ERR-PYOCO-0024",
@@ -249,11 +332,10 @@ class WheelSync:
         try:
             await self._house.activate([*after.values()])
         except WheelInstallError as error:
-            log_error(_log, "ERR-PYOCO-0024", action="wheel_sync_failed", exc=error, reason=str(error))
-            self._status.failed(self._now(), "ERR-PYOCO-0024", str(error))
+            self._failed(error)
             return False
         self._active = active
-        await self._on_change()
+        await self._on_change([*active.values()])
         self._status.synced(self._now(), updated, removed, [*active.values()])
         _log.info(
             "wheels are up to date: %d installed, %d removed",
@@ -266,6 +348,10 @@ class WheelSync:
             },
         )
         return True
+
+    def _failed(self, error: WheelInstallError) -> None:
+        log_error(_log, "ERR-PYOCO-0024", action="wheel_sync_failed", exc=error, reason=str(error))
+        self._status.failed(self._now(), "ERR-PYOCO-0024", str(error))
 
     def _tell(self) -> None:
         self._note(wheel_sync=self._status.told())

@@ -1,7 +1,7 @@
 """Wheels: the code workers are given, who gave it, and where a worker keeps it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -134,11 +134,30 @@ class WheelUnfitError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0024"
 
 
+class Tried(NamedTuple):
+    """What became of a module, or a place where flows are, when it was imported on trial."""
+
+    name: str
+    wheel: Wheel | None
+    """Which brings it; None if none of them does."""
+    problem: str | None
+    """Why it cannot be imported; None if it can."""
+    is_place: bool = False
+
+
 class WheelHouse(Protocol):
     """Where a worker keeps its wheels, and how their code becomes importable."""
 
     async def install(self, wheel: Wheel, content: Callable[[], AsyncIterator[bytes]]) -> None:
         """Make a wheel ready; quick if it is. WheelInstallError: try again later; WheelUnfitError: never."""
+        ...
+
+    async def trial(self, wheels: Sequence[Wheel], places: Sequence[str]) -> Sequence[Tried]:
+        """Find out, without changing anything, what could be imported if exactly these were in use.
+
+        That is the modules they bring and the places where flows are: modules, packages with all that is in them
+        (``name.*``), Python files. WheelInstallError if it cannot be found out.
+        """
         ...
 
     async def activate(self, wheels: Sequence[Wheel]) -> None:

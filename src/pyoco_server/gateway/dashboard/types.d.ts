@@ -39,6 +39,8 @@ interface Run {
   tenant_id?: string;
   api_key_id?: string;
   workflow_yaml_sha256?: string;
+  wheels?: Record<string, string>;
+  unused_params?: Record<string, string | null>;
 }
 
 interface RunPage {

@@ -115,6 +115,8 @@ function rows(run) {
   return [
     [t("runs.tag"), h("span", { class: "tags" }, tagChip(run.tag), extra.map(tagChip))],
     [t("run.worker"), run.worker_id ? workerFact(run) : null],
+    [t("run.unused"), run.unused_params ? unusedFact(run.unused_params) : null],
+    [t("run.wheels"), run.wheels ? wheelsFact(run.wheels) : null],
     [
       t("run.submitted"),
       h("time", { title: moment(run.submitted_at) }, `${clock(run.submitted_at)} (${age(run.submitted_at, now)})`),
@@ -138,6 +140,20 @@ function rows(run) {
     [t("run.tenant"), run.tenant_id],
     [t("run.version"), String(run.version)],
   ];
+}
+
+/** @param {Record<string, string | null>} unused */
+function unusedFact(unused) {
+  const named = Object.entries(unused).map(([name, near]) => (near ? t("run.unused_meant", { name, near }) : name));
+  return h("span", { class: "bad-text", title: t("run.unused_text") }, named.join(", "));
+}
+
+/** @param {Record<string, string>} wheels */
+function wheelsFact(wheels) {
+  const links = Object.entries(wheels).map(([name, digest]) =>
+    h("div", null, h("a", { href: address("wheels"), class: "mono", title: `SHA-256 ${digest}…` }, name)),
+  );
+  return h("div", null, links);
 }
 
 /** @param {Run} run */

@@ -204,6 +204,13 @@ function syncSummary(sync) {
   );
 }
 
+/** Why it failed; the wheel is named where the reason does not. @param {Record<string, any>} error */
+function errorOf(error) {
+  const { err_id: id, wheel_name: wheel, reason } = error;
+  const named = wheel && !String(reason).includes(wheel) ? `${wheel}: ` : "";
+  return `${named}${reason} [${id}]`;
+}
+
 /** @param {Record<string, any>} sync */
 function syncDetails(sync) {
   const list = (/** @type {string} */ name) =>
@@ -219,7 +226,10 @@ function syncDetails(sync) {
     null,
     facts([
       [t("workers.sync_attempt"), clock(sync["last_attempt_at"])],
-      [t("workers.sync_why"), sync["last_error"] ? h("span", { class: "bad-text" }, String(sync["last_error"])) : null],
+      [
+        t("workers.sync_why"),
+        sync["last_error"] ? h("span", { class: "bad-text" }, errorOf(sync["last_error"])) : null,
+      ],
       [t("workers.sync_success"), clock(sync["last_success_at"])],
       [t("workers.sync_selected"), list("selected_wheels")],
       [t("workers.sync_updated"), list("updated_wheels")],
