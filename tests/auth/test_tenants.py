@@ -130,7 +130,10 @@ def test_an_execution_belongs_to_who_created_it_whatever_its_input_says(world: W
             async with gateway.client(keys[0]) as bees, gateway.client(keys[1]) as acme:
                 assert (await acme.put("/graphs/whose", json=GRAPH)).status_code == 201
                 body = {"graphId": "whose", "input": {"run": {"tenant_id": "bees", "api_key_id": "k0"}}}
-                mine = (await acme.post("/executions", json=body)).json()["executionId"]
+                claim = {"actor": {"kind": "scheduler", "id": "k0"}}
+                told = (await acme.post("/executions", json=body | claim)).json()
+                assert told["events"][0]["actor"] == {"kind": "scheduler", "id": keys[1].stored.api_key_id}
+                mine = told["executionId"]
                 assert (await acme.get(f"/executions/{mine}")).json()["input"] == body["input"]
                 assert (await acme.get(f"/runs/{mine}")).json()["tenant_id"] == "acme"
                 assert error(await bees.get(f"/executions/{mine}")) == (404, "ERR-PYOCO-0005")

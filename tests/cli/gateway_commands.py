@@ -125,6 +125,13 @@ COMMANDS = {
         [{"worker_id": "w", "state": "IDLE", "hidden": True, "tags": ["cpu"], "last_seen_at": 1.0}],
         [("scope", "all"), ("state", "IDLE"), ("include_hidden", "true"), ("limit", "3")],
     ),
+    "workers that are gone": Command(
+        ["workers", "--state", "DISCONNECTED"],
+        "GET",
+        "/workers",
+        [{"worker_id": "w", "state": "DISCONNECTED", "hidden": False, "tags": [], "last_seen_at": 1.0}],
+        [("scope", "all"), ("state", "DISCONNECTED")],
+    ),
     "worker-hide": Command(
         ["worker-hide", "w"], "PATCH", "/workers/w", {"worker_id": "w", "hidden": True}, body={"hidden": True}
     ),

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.cli.serving import Served, free_port, run_status, run_to_its_end, serving
+from tests.cli.serving import Served, clean_environment, command, free_port, run_status, run_to_its_end, serving
 
 GREETING = """
 from pyoco import Flow, task
@@ -180,3 +180,59 @@ def test_once_gives_up_with_the_reason(tmp_path: Path, text: str, told: str) -> 
     assert ended.returncode == 1
     assert told in ended.stderr
     assert "ERR-PYOCO-0018" in ended.stderr
+
+
+@contextlib.contextmanager
+def _in_a_terminal(directory: Path, *arguments: str, **variables: str) -> Iterator[Served]:
+    """As a shell starts it: Ctrl-C reaches everybody in the group, NATS and the worker too. It is not waited for."""
+    port = free_port()
+    output = directory / "terminal.log"
+    with output.open("wb") as writing:
+        process = subprocess.Popen(  # noqa: S603 our own command
+            command("dev", *arguments, "--port", str(port)),
+            cwd=directory,
+            env=clean_environment(**variables),
+            stdout=writing,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield Served(process, f"http://127.0.0.1:{port}", output)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _ctrl_c(served: Served) -> tuple[int, str]:
+    os.killpg(served.process.pid, signal.SIGINT)
+    return served.process.wait(timeout=PATIENCE_SEC), served.output.read_text(encoding="utf-8")
+
+
+def test_ctrl_c_while_a_run_is_at_work_shows_no_traceback(tmp_path: Path) -> None:
+    _write(tmp_path / "flows.py", GREETING.replace("    return", "    import time; time.sleep(2)\n    return"))
+    with _in_a_terminal(tmp_path, "flows.py", "--submit", "greeting") as served:
+        _says(served, "flows      greeting  (flows.py)")
+        _until(lambda: _tasks_at_work(served.url), "no run began")
+        code, said = _ctrl_c(served)
+    assert code == 130
+    assert "Traceback" not in said
+    assert "KeyboardInterrupt" not in said
+
+
+def _tasks_at_work(url: str) -> list[dict[str, object]]:
+    try:
+        runs = httpx.get(f"{url}/runs", timeout=5).json()
+    except httpx.TransportError:
+        return []
+    return [run for run in runs if run.get("tasks") == {"greet": "RUNNING"}]
+
+
+@pytest.mark.parametrize("loaded", ["pyoco_server.cli.parsing", "fastapi.params"])
+def test_ctrl_c_while_it_is_only_starting_shows_no_traceback(tmp_path: Path, loaded: str) -> None:
+    _write(tmp_path / "flows.py", GREETING)
+    with _in_a_terminal(tmp_path, "flows.py", PYTHONPROFILEIMPORTTIME="1") as served:  # it tells what it has imported
+        _says(served, f"{loaded}\n")
+        code, said = _ctrl_c(served)
+    assert code == 130
+    assert "Traceback" not in said

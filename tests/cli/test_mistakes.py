@@ -1,5 +1,6 @@
 """What newcomers type wrong, in all three programs: the answer names the remedy, and what was nearly right is known."""
 
+import shlex
 import socket
 from pathlib import Path
 
@@ -50,6 +51,13 @@ MISTAKES = [
     ("pyoco-server dev flow.py", "there is no file 'flow.py'; did you mean 'flows.py'?"),
     ("pyoco-server dev notes.txt", "'notes.txt' is neither Python (.py) nor a flow.yaml"),
     ("pyoco-worker flows.py", "unrecognized arguments: flows.py; did you mean '--flows flows.py'?"),
+    ("pyoco-worker --nats-url ''", "--nats-url: there is nothing in it"),
+    ("pyoco-server up --nats-url ' '", "--nats-url: there is nothing in it"),
+    ("pyoco-server up --port ''", "--port: there is nothing in it"),
+    ("pyoco-server dev flows.py --once --submit ''", "argument --submit: is empty"),
+    ("pyoco-server dev flows.py --submit hello --api-key ''", "argument --api-key: is empty"),
+    ("pyoco-client --server '' list", "argument --server: is empty"),
+    ("pyoco-client list --api-key ''", "argument --api-key: is empty"),
     ("pyoco-worker --flow flows.py", "unrecognized arguments: --flow flows.py; did you mean '--flows'? (see"),
 ]
 PROGRAMS = {"pyoco-client": client.main, "pyoco-server": server.main, "pyoco-worker": worker.main}
@@ -70,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("typed", "said"), MISTAKES, ids=[typed for typed, _ in MISTAKES])
 def test_the_remedy_is_named(capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
-    program, *arguments = typed.split()
+    program, *arguments = shlex.split(typed)
     assert PROGRAMS[program](arguments) == 1
     out, told = capsys.readouterr()
     assert out == ""
@@ -78,6 +86,18 @@ def test_the_remedy_is_named(capsys: pytest.CaptureFixture[str], typed: str, sai
     assert "[MSG-PYOCO-0018/ERR-PYOCO-0018]\n" in told
     assert told.splitlines()[-1].startswith("example: pyoco-")
     assert told.count("did you mean") <= 1
+
+
+@pytest.mark.spec("004 REQ-0021", "004 MSG-PYOCO-0018")
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("typed", ["pyoco-client submit", "pyoco-server up --port abc", "pyoco-worker --flow f.py"])
+def test_in_a_japanese_locale_every_program_says_it_as_specified(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    monkeypatch.setenv("LANG", "ja_JP.UTF-8")
+    program, *arguments = shlex.split(typed)
+    assert PROGRAMS[program](arguments) == 1
+    assert "error: CLI引数が不正です（入力形式を確認してください）: " in capsys.readouterr().err
 
 
 def test_the_variable_that_is_wrong_is_named(

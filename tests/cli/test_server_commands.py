@@ -96,6 +96,8 @@ def test_a_second_one_on_the_same_data_says_so(tmp_path: Path) -> None:
         (("up", "--port", "many"), "--port: PYOCO_HTTP_PORT='many' must be a port"),
         (("up", "--port", "99999"), "--port: PYOCO_HTTP_PORT='99999' must be a port"),
         (("up", "--dashboard-lang", "fr"), "--dashboard-lang: PYOCO_DASHBOARD_LANG='fr' must be one of auto, ja, en"),
+        (("--dashboard-lang", "fr", "up"), "--dashboard-lang: PYOCO_DASHBOARD_LANG='fr' must be one of auto, ja, en"),
+        (("dev", "--dashboard-lang", "fr"), "--dashboard-lang: PYOCO_DASHBOARD_LANG='fr' must be one of auto, ja, en"),
         (("up", "--log-level", "LOUD"), "--log-level: PYOCO_LOG_LEVEL='LOUD' must be one of DEBUG, INFO, WARNING"),
         (("up", "--nats-url", "http://x"), "--nats-url: PYOCO_NATS_URL='http://x' must be nats://host:port"),
         (("dev", "--port", "many"), "--port: PYOCO_HTTP_PORT='many' must be a port"),
@@ -122,6 +124,24 @@ def test_a_wrong_level_in_the_environment_keeps_nobody_from_starting(tmp_path: P
         code, output = served.stop()
     assert code == 0
     assert "ERR-PYOCO-0013" in output
+
+
+@pytest.mark.spec("004 REQ-0020")
+@pytest.mark.parametrize(
+    ("before", "after", "language"),
+    [(["ja"], [], "ja"), ([], ["ja"], "ja"), (["ja"], ["en"], "en")],
+    ids=["before", "after", "both"],
+)
+def test_the_language_of_the_dashboard_is_given_before_the_command_or_after_it(
+    tmp_path: Path, before: list[str], after: list[str], language: str
+) -> None:
+    port = free_port()
+    option = ["--dashboard-lang"]
+    arguments = [*(option + before if before else []), "up", *(option + after if after else [])]
+    ports = ["--port", str(port), "--nats-client-port", str(free_port())]
+    with serving(tmp_path, *arguments, *ports, port=port) as served:
+        assert f'<html lang="{language}"' in httpx.get(served.url).text
+        assert served.stop()[0] == 0
 
 
 def test_help_names_every_option(tmp_path: Path) -> None:

@@ -110,6 +110,27 @@ def test_a_table_at_the_end(call: Caller) -> None:
     assert done.out.count("COMPLETED") == 1
 
 
+def test_a_parameter_nothing_takes_is_told_with_what_may_have_been_meant(call: Caller) -> None:
+    said = {"unused_params": {"nmae": "name", "colour": None}, "wheels": {"a-1-py3-none-any.whl": "0123456789ab"}}
+    _ends_with(call.gateway, {**DONE, **said})
+    done = call("submit", "hello", "--param", "nmae=Ada", "--wait", "--output", "table")
+    assert done.code == 0
+    assert done.err == (
+        "submitted run r1\n"
+        "note: nothing in the flow takes the parameter 'nmae'; did you mean 'name'?\n"
+        "note: nothing in the flow takes the parameter 'colour'\n"
+    )
+    shown = call("get", "r1", "--output", "table").out
+    assert "unused params: nmae (did you mean name?), colour\n" in shown
+    assert "wheels: a-1-py3-none-any.whl\n" in shown
+
+
+@pytest.mark.parametrize("odd", ["nmae", ["nmae"], {"nmae": 1}])
+def test_what_is_no_list_of_parameters_is_not_told(call: Caller, odd: object) -> None:
+    _ends_with(call.gateway, {**DONE, "unused_params": odd})
+    assert call("submit", "hello", "--wait", "--output", "id") == (0, "r1\n", "")
+
+
 def test_no_longer_than_asked(call: Caller) -> None:
     call.gateway.on("GET", WATCH, Answer(headers={"content-type": "text/event-stream"}, chunks=silence))
     call.gateway.on("GET", "/runs/r1", says(RUNNING))

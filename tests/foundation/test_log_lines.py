@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import re
 import threading
 from collections import OrderedDict, UserDict
 from datetime import datetime, timedelta
@@ -297,12 +298,27 @@ def test_an_error_of_the_catalogue() -> None:
             )
     (line,) = lines_of(stream.getvalue())
     entry = CATALOGUE["ERR-PYOCO-0011"]
-    assert (line["message"], line["remedy"]) == (entry.en, entry.action_en)
+    assert (line["message"], line["message_ja"], line["remedy"]) == (entry.en, entry.ja, entry.action_en)
     assert (line["err_id"], line["msg_id"]) == ("ERR-PYOCO-0011", "MSG-PYOCO-0011")
     assert (line["level"], line["action"]) == ("ERROR", "dead_letter_lost")
     assert (line["run_id"], line["reason"], line["name_"]) == ("r1", "why", "x")
     assert (line["file"], line["function"]) == (__file__, "test_an_error_of_the_catalogue")
     assert line["exception_message"] == "boom"
+
+
+@pytest.mark.spec("004 REQ-0013")
+def test_what_happens_every_day_is_told_with_its_traceback_on_one_line() -> None:
+    stream = io.StringIO()
+    with logger_into(stream, TextFormatter) as logger:
+        try:
+            fail("boom")
+        except ValueError as error:
+            log_error(logger, "ERR-PYOCO-0005", action="request_rejected", exc=error, one_line=True)
+    (line,) = stream.getvalue().splitlines()
+    assert " message_ja=runが見つかりません " in line
+    assert re.search(r' traceback="test_log_lines.py:\d+ test_\w+ > test_log_lines.py:\d+ fail" ', line), line
+    assert "exception_class=ValueError exception_message=boom" in line
+    assert "exception_at" not in line
 
 
 def test_an_error_nobody_knows_is_a_mistake_of_ours() -> None:

@@ -68,10 +68,10 @@ class Stand:
         given: Services = self.app.state.services
         return given
 
-    def call(self, body: Callable[[Services], Coroutine[Any, Any, R]]) -> R:
+    def call(self, body: Callable[[Services], Coroutine[Any, Any, R]], *, timeout_sec: float = 30) -> R:
         """Do something in the gateway's own loop."""
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(body(self.services), self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(body(self.services), self._loop).result(timeout=timeout_sec)
 
     @contextlib.contextmanager
     def client(self, **options: Any) -> Iterator[httpx.Client]:

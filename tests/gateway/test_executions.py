@@ -190,6 +190,28 @@ def test_a_correlation_id_is_kept_in_every_event(client: httpx.Client) -> None:
     assert {event["correlationId"] for event in events} == {headers["X-Correlation-Id"]}
 
 
+@pytest.mark.spec("001 §2")
+@pytest.mark.parametrize("kind", ["system", "user", "scheduler", "external"])
+def test_a_command_says_on_whose_behalf_it_is_given(client: httpx.Client, kind: str) -> None:
+    actor = {"kind": kind, "id": "nightly"}
+    answer = client.post("/executions", json={"graphId": a_graph(client), "actor": actor, "correlationId": "part-7"})
+    told = answer.json()
+    assert (told["events"][0]["actor"], told["events"][0]["correlationId"]) == (actor, "part-7")
+    asked = client.post(f"/executions/{told['executionId']}/cancel", json={"actor": {"kind": kind}})
+    assert asked.json()["events"][0]["actor"] == {"kind": kind}
+
+
+def test_without_a_word_about_it_a_user_gives_the_command(client: httpx.Client) -> None:
+    for said in ({}, {"actor": None}):
+        answer = client.post("/executions", json={"graphId": a_graph(client), **said})
+        assert answer.json()["events"][0]["actor"] == {"kind": "user"}
+
+
+@pytest.mark.parametrize("actor", ["user", [], {}, {"kind": "martian"}, {"kind": "user", "name": "x"}, {"id": "x"}])
+def test_an_actor_of_no_known_kind_is_refused(client: httpx.Client, actor: object) -> None:
+    check_error(client.post("/executions", json={"graphId": a_graph(client), "actor": actor}), 422, "ERR-PYOCO-0002")
+
+
 # --- Graphs ----------------------------------------------------------------------------------------------------------
 
 

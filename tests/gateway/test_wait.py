@@ -1,15 +1,17 @@
 """Waiting for a run's end within one request."""
 
+import dataclasses
 import threading
 import time
 
 import httpx
 import pytest
 
+from pyoco_server.app.ports import Snapshots, StoredSnapshot
 from pyoco_server.gateway.errors import TooManyError
 from pyoco_server.gateway.run_ends import RunEnds
 from pyoco_server.gateway.services import Services
-from tests.gateway.stand import Stand, check_error, submit, unique, waiting
+from tests.gateway.stand import Stand, check_error, submit, unique, until, waiting
 from tests.waiting import wait_until
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
@@ -91,6 +93,44 @@ def test_no_more_wait_than_may() -> None:
             assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
             ends.close()
             assert third.is_set()
+
+
+class Lagging:
+    """Snapshots as a replica has them that is behind: for so many looks a run is not there yet."""
+
+    def __init__(self, inner: Snapshots, looks: int) -> None:
+        self.inner = inner
+        self.left = looks
+
+    async def read(self, run_id: str) -> StoredSnapshot | None:
+        self.left -= 1
+        return None if self.left >= 0 else await self.inner.read(run_id)
+
+    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+        return await self.inner.write(run_id, body, position=position, revision=revision)
+
+    async def delete(self, run_id: str) -> None:
+        await self.inner.delete(run_id)
+
+
+@pytest.mark.parametrize("looks", [1, 3, 1_000_000])
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "lagging"}])
+def test_a_submission_is_accepted_also_where_the_run_cannot_be_seen_yet(
+    stand: Stand, client: httpx.Client, headers: dict[str, str], looks: int
+) -> None:
+    services = stand.services
+    stand.app.state.services = dataclasses.replace(services, snapshots=Lagging(services.snapshots, looks))
+    try:
+        given = {name: unique(value) for name, value in headers.items()}
+        answer = client.post("/runs?wait_sec=2", json={"flow_name": "hello"}, headers=given)
+    finally:
+        stand.app.state.services = services
+    assert answer.status_code == 200, answer.text
+    said = answer.json()
+    assert said["status"] in {"PENDING", "COMPLETED"}
+    assert until(client, said["run_id"], lambda snapshot: snapshot["status"] == "COMPLETED")
+    if looks < 10:
+        assert said["snapshot"]["status"] == "COMPLETED", "it is waited for all the same"
 
 
 def test_who_has_left_is_not_waited_with(stand: Stand) -> None:

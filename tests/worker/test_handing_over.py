@@ -12,6 +12,7 @@ from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 from pyoco_server import wait
 from pyoco_server.core import EventType
 from pyoco_server.core.payloads import NodeStarted
+from pyoco_server.messages import CATALOGUE
 from pyoco_server.worker.dispositions import Ack, Disposition, Leave
 from tests.engine.flows import Calls
 from tests.invariants import check_no_repeats
@@ -156,7 +157,9 @@ def test_a_task_that_ignores_the_cancel_has_its_grace_and_no_more(caplog: pytest
         end.set()
 
     attempt(body)
-    assert "ERR-PYOCO-0021" in [record.__dict__.get("err_id") for record in caplog.records]
+    (told,) = [record for record in caplog.records if record.__dict__.get("err_id") == "ERR-PYOCO-0021"]
+    entry = CATALOGUE["ERR-PYOCO-0021"]
+    assert (told.getMessage(), told.__dict__["msg_id"]) == (entry.en, entry.msg_id)
 
 
 def test_a_cancel_before_anybody_took_the_run_leaves_nothing_to_do() -> None:

@@ -70,6 +70,9 @@ def test_what_is_no_job_is_terminated_and_buried(caplog: pytest.LogCaptureFixtur
         assert letter == {
             "timestamp": START.timestamp(),
             "reason": "invalid_job",
+            "err_id": "ERR-PYOCO-0012",
+            "msg_id": "MSG-PYOCO-0012",
+            "message": "不正なジョブを受信しました",
             "tag": "default",
             "worker_id": "w1",
             "num_delivered": 1,
@@ -167,6 +170,9 @@ def test_a_flow_nobody_has_fails_the_run(caplog: pytest.LogCaptureFixture) -> No
         assert letter == {
             "timestamp": START.timestamp(),
             "reason": "flow_not_found",
+            "err_id": "ERR-PYOCO-0006",
+            "msg_id": "MSG-PYOCO-0006",
+            "message": "flowが見つかりません",
             "run_id": run_id,
             "flow_name": "unheard_of",
             "tag": "default",

@@ -225,7 +225,7 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_takes_no_more() -> None:
         await running
         assert (held.began, worker.handled) == (1, 1)
         assert await world.queue.backlog("default") == 1
-        assert world.queue.settled == ["ack"]
+        assert [how for how in world.queue.settled if how != "nak 0"] == ["ack"]  # what came too late is given back
         await check_good_bye(world)
 
     attempt(body, virtual=False)

@@ -102,11 +102,13 @@ class World:
         self.clock.attach()
         await asyncio.to_thread(self.clock.advance, seconds, overtake=True)
 
-    def hand(self, flows: Flows, worker_id: str = "w1", **options: Any) -> "Hand":
-        """A worker without its loops."""
-        return Hand(self, flows, WorkerOptions(worker_id=worker_id, **options))
+    def hand(
+        self, flows: Flows, worker_id: str = "w1", *, wheels: Mapping[str, str] | None = None, **options: Any
+    ) -> "Hand":
+        """A worker without its loops; ``wheels``: those it has in use."""
+        return Hand(self, flows, WorkerOptions(worker_id=worker_id, **options), wheels or {})
 
-    def services(self, mark: str, options: WorkerOptions) -> RunServices:
+    def services(self, mark: str, options: WorkerOptions, wheels: Mapping[str, str]) -> RunServices:
         workshop: Workshop = LocalWorkshop(threads=8, processes=1)
         if isinstance(self.clock, VirtualClock):
             workshop = CountingWorkshop(workshop, self.clock)
@@ -122,6 +124,7 @@ class World:
             worker_id=mark,
             grace_sec=options.cancel_grace_sec,
             chance=random.Random(0),
+            wheels=wheels,
         )
 
     # --- Looking -----------------------------------------------------------------------------------------------------
@@ -149,21 +152,22 @@ class World:
 class Hand:
     """A worker without its loops: handles one job at a time, as a test says."""
 
-    def __init__(self, world: World, flows: Flows, options: WorkerOptions) -> None:
+    def __init__(self, world: World, flows: Flows, options: WorkerOptions, wheels: Mapping[str, str]) -> None:
         self.world = world
         self.options = options
+        self.instance_id = world.new_id()
         self.presence = Presence(
             world.registry,
             world.clock,
             worker_id=options.worker_id,
-            instance_id=f"{options.worker_id}-instance",
+            instance_id=self.instance_id,
             tags=options.tags,
             interval_sec=options.worker_heartbeat_interval_sec,
         )
         self.handler = JobHandler(
             log=world.log,
             snapshots=world.snapshots,
-            services=world.services(worker_mark(options.worker_id, world.new_id()), options),
+            services=world.services(worker_mark(options.worker_id, self.instance_id), options, wheels),
             flows=FlowSource(flows.__getitem__ if isinstance(flows, Mapping) else flows),
             presence=self.presence,
             options=options,

@@ -6,13 +6,18 @@ stood before, and nobody drives a run that was cancelled while it waited. So the
 their logs, a few at a time, over and over.
 """
 
+import logging
 import math
 from typing import Final
 
-from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, Snapshots
+from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, Snapshots, UnavailableError
 from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.app.submitting import was_taken_back
+from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.logs import log_error
+
+_log = logging.getLogger(__name__)
 
 A_FEW: Final = 10
 _OPEN: Final = (RunStatus.CANCELLING, RunStatus.RUNNING, RunStatus.PENDING)
@@ -44,18 +49,26 @@ class SnapshotAudit:
         query = RunQuery(status=_OPEN[self._status].value, before=self._before, limit=A_FEW)
         found = await self._index.page(query)
         for run in found:
-            await self._mend(run.cursor.run_id)
+            await self._look_at(run.cursor.run_id)
         if len(found) == A_FEW:
             self._before = found[-1].cursor
         else:
             self._status, self._before = (self._status + 1) % len(_OPEN), None
 
-    async def _mend(self, run_id: str) -> None:
+    async def _look_at(self, run_id: str) -> None:
+        """One that cannot be read must not keep the others from being looked at."""
         try:
-            stored = await self._snapshots.read(run_id)
-            run = await self._desk.open(run_id)
-        except RunNotFoundError:
-            return
+            await self._mend(run_id)
+        except (RunNotFoundError, InvalidInputError):
+            return  # whoever writes into the bucket by hand may give a snapshot a name no run can have
+        except UnavailableError:
+            raise
+        except PyocoServerError as error:
+            log_error(_log, "ERR-PYOCO-0106", action="run_not_audited", exc=error, run_id=run_id)
+
+    async def _mend(self, run_id: str) -> None:
+        stored = await self._snapshots.read(run_id)
+        run = await self._desk.open(run_id)
         if stored is None:
             return
         if was_taken_back(run.execution.state):

@@ -1,11 +1,13 @@
 """Dead letters as the specification words them: what they say, whoever writes them."""
 
 from enum import StrEnum, unique
+from typing import Final
 
 import msgspec
 
 from pyoco_server.core import ExecutionState
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.messages import CATALOGUE
 
 DELIVERIES_USED_UP = "DELIVERIES_USED_UP"
 """The code of the error with which a run ends whose job was delivered once too often."""
@@ -18,6 +20,13 @@ class DeadReason(StrEnum):
     INVALID_JOB = "invalid_job"
     FLOW_NOT_FOUND = "flow_not_found"
     EXECUTION_ERROR = "execution_error"
+
+
+_ERRORS: Final = {
+    DeadReason.INVALID_JOB: CATALOGUE["ERR-PYOCO-0012"],
+    DeadReason.FLOW_NOT_FOUND: CATALOGUE["ERR-PYOCO-0006"],
+    DeadReason.EXECUTION_ERROR: CATALOGUE["ERR-PYOCO-0007"],
+}
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +43,15 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str | None = None
 
     def entry(self, now: float) -> JsonObject:
-        """As it is stored; what is not known is left out, but for the error."""
+        """As it is stored; what is not known is left out, but for the error. The message is worded as specified."""
+        told = _ERRORS[self.reason]
         entry: JsonObject = {
             "timestamp": now,
             "reason": self.reason.value,
             "error": self.error,
+            "err_id": told.err_id,
+            "msg_id": told.msg_id,
+            "message": told.ja,
             "run_id": self.run_id,
             "flow_name": self.flow_name,
             "tag": self.tag,

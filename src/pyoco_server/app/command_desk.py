@@ -18,7 +18,6 @@ from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.run_queries import may_see, visible_run
 from pyoco_server.app.snapshot_reading import tenant_of
 from pyoco_server.app.statuses import TERMINAL_RUN
-from pyoco_server.app.waking import OUTSIDE
 from pyoco_server.core import (
     Actor,
     ActorKind,
@@ -45,6 +44,8 @@ DIGEST: Final = "requestSha256"
 
 _NOBODY: Final = Actor(ActorKind.EXTERNAL)
 _FOREIGN: Final = Actor(ActorKind.EXTERNAL, "snapshot")
+_SHOWN_AS: Final = "external"
+"""The tag under which executions of others are listed; it means nothing else, and runs of ours may have it as well."""
 _NAMESPACE: Final = uuid.UUID("1d7a5a8e-5d0b-4f61-8f07-40a5d1e2c3b4")
 
 
@@ -179,7 +180,7 @@ def _owned(command: CreateExecution, asked: Asked, now: float) -> Command:
     """The creation with what the platform needs to show it among its runs, beside the input, which is left alone."""
     if PLATFORM in command.extra:
         raise InvalidInputError(f"{PLATFORM}: this name is used by the platform; choose another")
-    about = {"flow_name": command.graph_id, "tag": OUTSIDE, "tags": [OUTSIDE], "submitted_at": now}
+    about = {"flow_name": command.graph_id, "tag": _SHOWN_AS, "tags": [_SHOWN_AS], "submitted_at": now}
     owner = {"tenant_id": asked.tenant_id, "api_key_id": asked.api_key_id}
     about |= {name: value for name, value in owner.items() if value is not None}
     marked: Command = msgspec.structs.replace(command, extra={**command.extra, PLATFORM: about})

@@ -29,7 +29,7 @@ from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, readable
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.submitting import NOT_ACCEPTED
-from pyoco_server.app.waking import OUTSIDE, WakeUps
+from pyoco_server.app.waking import WakeUps
 from pyoco_server.core import (
     Actor,
     CancelMode,
@@ -199,9 +199,9 @@ class RunDesk:
         await run.execution.do(asked, cancel_mode=CancelMode.IMMEDIATE)
 
     async def rescue(self, run_id: str) -> None:
-        """Queue a job for a run nobody seems to take care of."""
+        """Queue a job for a run nobody seems to take care of; if none is to, its snapshot is to say so."""
         run = await self.open(run_id)
-        if run.execution.state.is_terminal:
+        if run.execution.state.is_terminal or run.projection.is_driven_outside:
             await self.write(run)
         else:
             await self.wake(run, rescue=True)
@@ -212,9 +212,9 @@ class RunDesk:
         UnavailableError if nobody knows whether it is in the queue. Then a wake-up is tried again in the background; a
         rescue is not, whoever finds the run left alone does so again.
         """
-        given = run.projection.input
-        if given.tag == OUTSIDE:
+        if run.projection.is_driven_outside:
             return
+        given = run.projection.input
         job = Job(
             run_id=run.execution.execution_id,
             flow_name=given.flow_name,

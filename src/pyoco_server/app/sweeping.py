@@ -20,8 +20,8 @@ from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.app.submitting import was_taken_back
-from pyoco_server.app.waking import OUTSIDE
 from pyoco_server.core import Actor, ActorKind, CommandRejected
+from pyoco_server.errors import InvalidInputError
 from pyoco_server.logs import log_error
 
 T = TypeVar("T")
@@ -197,9 +197,7 @@ class Sweeper:
         silent = await self._index.silent(self._now() - self._options.silent_sec)
         for summary in silent:
             tag = summary.get("tag")
-            if not isinstance(tag, str) or tag == OUTSIDE:  # driven from outside: there is nobody to send a job to
-                continue
-            if await self._queue.backlog(tag) == 0:
+            if isinstance(tag, str) and await self._queue.backlog(tag) == 0:
                 _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": summary["run_id"]})
                 await self._each([summary["run_id"]], self._rescue)
 
@@ -216,8 +214,8 @@ class Sweeper:
             async with gate:
                 try:
                     await do(item)
-                except (CommandRejected, RunNotFoundError):
-                    return  # somebody was quicker, or it is gone: just as well
+                except (CommandRejected, RunNotFoundError, InvalidInputError):
+                    return  # somebody was quicker, it is gone, or never was a run: just as well
 
         await asyncio.gather(*(one(item) for item in found))
 
@@ -231,4 +229,4 @@ def _was_accepted(run: OpenRun) -> bool:
     Whoever submits a run has not answered before there is one. Not so where somebody has gone on with it; nor of an
     execution driven from outside, which is answered for as soon as it is in the log.
     """
-    return not was_taken_back(run.execution.state) and (len(run.events) > 1 or run.projection.input.tag == OUTSIDE)
+    return not was_taken_back(run.execution.state) and (len(run.events) > 1 or run.projection.is_driven_outside)

@@ -15,9 +15,6 @@ from pyoco_server.app.ports import Clock, UnavailableError, WorkQueue
 
 _log = logging.getLogger(__name__)
 
-OUTSIDE: Final = "external"
-"""The tag of executions that are driven from outside: no worker is to take them up."""
-
 MOST: Final = 1_000
 """How many wake-ups are under way at most; what is beyond is tried once, and then left to the sweep."""
 PATIENCE: Final = timedelta(seconds=100)

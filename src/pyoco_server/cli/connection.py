@@ -1,19 +1,18 @@
 """What every command that talks to a gateway has in common: where it is, who asks, and in which language."""
 
 import argparse
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from pyoco_server.cli.usage import UsageError
+from pyoco_server.cli import argument_types as kinds
+from pyoco_server.cli.usage import UsageError, language_of_locale
 from pyoco_server.client import Client
 from pyoco_server.client.setup import API_KEY_VARIABLE, DEFAULT_API_KEY_HEADER, DEFAULT_SERVER, SERVER_VARIABLE
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.messages import Language
 
 _EXAMPLE: Final = f"pyoco-client --server {DEFAULT_SERVER} list"
-_LOCALE_VARIABLES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
@@ -22,13 +21,17 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--server",
         metavar="URL",
+        type=kinds.name,
         default=argparse.SUPPRESS,
         help=f"where the gateway is (${SERVER_VARIABLE}, else {DEFAULT_SERVER})",
     )
-    group.add_argument("--api-key", metavar="KEY", default=argparse.SUPPRESS, help=f"an API key (${API_KEY_VARIABLE})")
+    group.add_argument(
+        "--api-key", metavar="KEY", type=kinds.name, default=argparse.SUPPRESS, help=f"an API key (${API_KEY_VARIABLE})"
+    )
     group.add_argument(
         "--api-key-header",
         metavar="NAME",
+        type=kinds.name,
         default=argparse.SUPPRESS,
         help=f"the header the key goes in ({DEFAULT_API_KEY_HEADER})",
     )
@@ -47,7 +50,7 @@ def chosen_language(argv: Sequence[str]) -> Language:
         name, equals, value = argument.partition("=")
         if name == "--lang":
             given = value if equals else next(iter(argv[at + 1 :]), "")
-    return Language(given) if given in set(Language) else _language_of_locale()
+    return Language(given) if given in set(Language) else language_of_locale()
 
 
 @contextmanager
@@ -65,10 +68,10 @@ def connected(arguments: argparse.Namespace) -> Iterator[Client]:
 def _client(arguments: argparse.Namespace) -> Client:
     try:
         return Client(
-            getattr(arguments, "server", None) or None,
-            api_key=getattr(arguments, "api_key", None) or None,
-            api_key_header=getattr(arguments, "api_key_header", None) or DEFAULT_API_KEY_HEADER,
-            lang=getattr(arguments, "lang", None) or _language_of_locale(),
+            getattr(arguments, "server", None),
+            api_key=getattr(arguments, "api_key", None),
+            api_key_header=getattr(arguments, "api_key_header", DEFAULT_API_KEY_HEADER),
+            lang=getattr(arguments, "lang", None) or language_of_locale(),
         )
     except InvalidInputError as error:
         raise UsageError(by_option(error), example=_EXAMPLE) from error
@@ -78,8 +81,3 @@ def by_option(error: InvalidInputError) -> str:
     """What is wrong with an argument of the client, by the option it was given with, or the variable."""
     name, colon, problem = str(error).partition(":")
     return f"--{name.replace('_', '-')}{colon}{problem}" if name.islower() else str(error)
-
-
-def _language_of_locale() -> Language:
-    said = next((os.environ[name] for name in _LOCALE_VARIABLES if os.environ.get(name)), "")
-    return Language.JA if said.lower().startswith("ja") else Language.EN

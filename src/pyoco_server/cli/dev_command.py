@@ -4,13 +4,14 @@ import argparse
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
 from pyoco_server.adapters.nats_server import NatsServer
-from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import by_option
 from pyoco_server.cli.dev_submit import submit_and_watch
 from pyoco_server.cli.dev_voice import DevVoice
@@ -19,9 +20,8 @@ from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.near import meant_file
 from pyoco_server.cli.parsing import INTERRUPTED
-from pyoco_server.cli.service import GatewayServer, gateway_url
 from pyoco_server.cli.stopping import StopRequests, first_of, running
-from pyoco_server.cli.up_command import with_nats
+from pyoco_server.cli.up_command import add_dashboard_lang, with_nats
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.client import AsyncClient
 from pyoco_server.client.setup import API_KEY_VARIABLE, SERVER_VARIABLE
@@ -36,6 +36,7 @@ told why. Runs and their logs are kept in PYOCO_DATA_DIR (.pyoco).
 
 Ctrl-C stops it all; the exit code is 130 then."""
 _EXAMPLE: Final = "pyoco-server dev flows.py"
+_VARIABLES: Final = {"port": "PYOCO_HTTP_PORT", "dashboard_lang": "PYOCO_DASHBOARD_LANG"}
 
 
 def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -50,8 +51,11 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     parser.add_argument("files", metavar="FILE", nargs="*", help="files with flows")
     parser.add_argument("--port", metavar="PORT", help="the gateway's port (8000)")
-    parser.add_argument("--submit", metavar="FLOW", help="submit a run of this flow and watch it")
-    parser.add_argument("--api-key", metavar="KEY", help=f"the API key to submit it with (${API_KEY_VARIABLE})")
+    add_dashboard_lang(parser)
+    parser.add_argument("--submit", metavar="FLOW", type=kinds.name, help="submit a run of this flow and watch it")
+    parser.add_argument(
+        "--api-key", metavar="KEY", type=kinds.name, help=f"the API key to submit it with (${API_KEY_VARIABLE})"
+    )
     parser.add_argument("--once", action="store_true", help="leave when that run has ended, with its exit code")
     parser.set_defaults(run=run, example=_EXAMPLE)
 
@@ -64,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         if Path(name).suffix not in {".py", ".yaml", ".yml"}:
             raise UsageError(f"'{name}' is neither Python (.py) nor a flow.yaml (.yaml, .yml)", example=_EXAMPLE)
     given = {**DEFAULTS, **_without(API_KEY_VARIABLE, SERVER_VARIABLE)}
-    loaded = load_with_flags(given, arguments, {"port": "PYOCO_HTTP_PORT"}, example=_EXAMPLE)
+    loaded = load_with_flags(given, arguments, _VARIABLES, example=_EXAMPLE)
     begin_logging(loaded, HTTP_SERVICE)
     arguments.api_key = arguments.api_key or os.environ.get(API_KEY_VARIABLE) or None
     if arguments.submit and loaded.settings.auth.mode != "none" and arguments.api_key is None:
@@ -77,30 +81,36 @@ def run(arguments: argparse.Namespace) -> int:
     return asyncio.run(_everything(arguments, loaded.settings))
 
 
-def _client(arguments: argparse.Namespace, settings: Settings) -> AsyncClient:
+def _client(arguments: argparse.Namespace, settings: Settings, url: str) -> AsyncClient:
     """Somebody who may submit: with the key and in the header the gateway looks for it in."""
     try:
         header = settings.auth.api_key_header
-        return AsyncClient(gateway_url(settings), api_key=arguments.api_key, api_key_header=header)
+        return AsyncClient(url, api_key=arguments.api_key, api_key_header=header)
     except InvalidInputError as error:  # a key that cannot be sent
         raise UsageError(by_option(error), example=_EXAMPLE) from error
 
 
 async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
-    asked, console = StopRequests(), Console()
+    from pyoco_server.bootstrap.gateway import open_gateway  # noqa: PLC0415 both load slowly; help and mistakes need not wait
+    from pyoco_server.cli.service import GatewayServer, gateway_url  # noqa: PLC0415
+
+    asked, console, url = StopRequests(), Console(), gateway_url(settings)
     stays = not arguments.submit or (sys.stdout.isatty() and not arguments.once)
-    voice = DevVoice(console, gateway_url(settings))
+    voice = DevVoice(console, url)
     nats = NatsServer(Path(settings.storage.data_dir) / "nats", durability=settings.storage.durability)
-    async with (
-        nats,
-        open_gateway(with_nats(settings, nats.url)) as services,
-        GatewayServer(services, command=" ".join(["pyoco-server dev", *arguments.files])).running() as serving,
-    ):
+    async with AsyncExitStack() as stack:
+        async with asked.cutting_short():
+            await stack.enter_async_context(nats)
+            services = await stack.enter_async_context(open_gateway(with_nats(settings, nats.url)))
+            gateway = GatewayServer(services, command=" ".join(["pyoco-server dev", *arguments.files]))
+            serving = await stack.enter_async_context(gateway.running())
+        if asked.is_set():
+            return asked.exit_code
         voice.is_up(nats.url, asks_for_keys=settings.auth.mode != "none")
         worker = DevWorker(arguments.files, nats.url, voice)
         async with running(worker.keep(stays=stays)) as working:
             if arguments.submit:
-                client = _client(arguments, settings)
+                client = _client(arguments, settings, url)
                 async with running(_submitted(arguments.submit, client, worker, console)) as watching:
                     await first_of(asked, serving, working, watching)
                     if not stays:

@@ -21,6 +21,9 @@ def load_with_flags(
         if getattr(arguments, name) is not None
     }
     typed = {variable: str(getattr(arguments, name)) for name, variable in variables.items() if variable in flags}
+    for variable, text in typed.items():
+        if not text.strip():  # in the environment that counts as not set; whoever typed it meant to say something
+            raise UsageError(f"{flags[variable]}: there is nothing in it", example=example)
     try:
         loaded = load_settings({**environ, **typed})
     except SettingsError as error:

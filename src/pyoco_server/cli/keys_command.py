@@ -13,7 +13,6 @@ from pyoco_server.app.key_texts import Scope
 from pyoco_server.app.keys import DEFAULT_SCOPES, IssuedKey, KeyDesk
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.keys import StoredKey
-from pyoco_server.bootstrap.gateway import open_key_desk
 from pyoco_server.cli.argument_types import seconds
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.output import Column, joined, moment, note, print_json, print_table
@@ -98,6 +97,8 @@ def _run(arguments: argparse.Namespace, act: Act) -> int:
 
 
 async def _at_the_desk(settings: Settings, arguments: argparse.Namespace, act: Act) -> None:
+    from pyoco_server.bootstrap.gateway import open_key_desk  # noqa: PLC0415 it loads slowly; help and mistakes need not wait
+
     try:
         async with open_key_desk(settings) as desk:
             await act(arguments, desk)

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from typing_extensions import override
 
 from pyoco_server.cli.near import meant
-from pyoco_server.cli.usage import UsageError, told
+from pyoco_server.cli.usage import UsageError, language_of_locale, told
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.messages import Language
 
@@ -110,11 +110,12 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command_line(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None, language: Language = Language.EN
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, language: Language | None = None
 ) -> int:
     """Run a command and return its exit code; what went wrong is told on stderr, without a traceback.
 
-    The parsed arguments' ``run`` takes them and returns the exit code.
+    It is told in the language of the locale, unless another was chosen. The parsed arguments' ``run`` takes them and
+    returns the exit code.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a character must not fail a run
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -123,7 +124,8 @@ def run_command_line(
         run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
     except PyocoServerError as error:
-        print(told(error, language), file=sys.stderr)  # noqa: T201 the command line speaks by printing
+        text = told(error, language or language_of_locale())
+        print(text, file=sys.stderr)  # noqa: T201 the command line speaks by printing
         return FAILED
     except KeyboardInterrupt:  # before the run began; a run has handlers of its own
         return INTERRUPTED

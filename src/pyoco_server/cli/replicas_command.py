@@ -6,7 +6,6 @@ import os
 from typing import Final
 
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.bootstrap.platform import give_replicas
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.output import Column, print_table
 from pyoco_server.cli.parsing import DONE
@@ -47,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _set(settings: Settings, count: int) -> None:
+    from pyoco_server.bootstrap.platform import give_replicas  # noqa: PLC0415 it loads slowly; help and mistakes need not wait
+
     try:
         done = await give_replicas(settings, count)
     except UnavailableError as error:

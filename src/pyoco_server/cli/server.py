@@ -5,8 +5,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from pyoco_server.cli import dev_command, keys_command, replicas_command, up_command
-from pyoco_server.cli.parsing import Parser, add_version, run_command_line
+try:
+    from pyoco_server.cli import dev_command, keys_command, replicas_command, up_command
+    from pyoco_server.cli.parsing import Parser, add_version, run_command_line
+except KeyboardInterrupt:  # there is much to import, and nothing has begun that would have to end
+    sys.exit(130)
 
 _EXAMPLE: Final = "pyoco-server up --port 8000"
 _ELSEWHERE: Final = {name: f"pyoco-client {name}" for name in ("run", "submit", "list", "watch", "get", "cancel")}
@@ -23,6 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="pyoco-server", description="Serve runs over HTTP.", allow_abbrev=False)
     parser.elsewhere = {**_ELSEWHERE, "worker": "pyoco-worker", "start": _UP, "serve": _UP}
     add_version(parser)
+    parser.add_argument("--dashboard-lang", metavar="LANG", help="of up and dev: auto, ja or en (auto)")
     parser.set_defaults(example=_EXAMPLE)
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for subcommand in _SUBCOMMANDS:

@@ -59,7 +59,7 @@ class GatewayServer:
             yield serving
         finally:
             self._server.should_exit = True
-            given: Services | Awaited = self._app.state.services
+            given: Services | Awaited | None = getattr(self._app.state, "services", None)  # it may not have come so far
             if isinstance(given, Services):
                 given.ends.close()
             await asyncio.gather(serving, return_exceptions=True)

@@ -34,6 +34,25 @@ class StopRequests(asyncio.Event):
         if self.is_set():
             told()
 
+    @contextlib.asynccontextmanager
+    async def cutting_short(self) -> AsyncIterator[None]:
+        """What is inside is given up when a signal arrives: whoever goes on then has to look whether one did."""
+        limit = asyncio.timeout(None)
+
+        def give_up() -> None:
+            if not limit.expired():
+                limit.reschedule(0.0)
+
+        try:
+            async with limit:
+                self.on_each(give_up)
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._told = lambda: None
+
     def _arrived(self, number: signal.Signals) -> None:
         self._first = self._first or number
         self.set()

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,6 @@ from pyoco_server.adapters.nats_server import NatsServer, nats_bootstrap_command
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
-from pyoco_server.cli.service import gateway_on
 from pyoco_server.cli.stopping import StopRequests, first_of
 from pyoco_server.logs import HTTP_SERVICE
 from pyoco_server.settings import Settings
@@ -48,7 +47,7 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--port", metavar="PORT", help="on which port (8000)")
     parser.add_argument("--log-level", metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR (INFO)")
     parser.add_argument("--nats-url", metavar="URL", help="the NATS to use, instead of one of its own")
-    parser.add_argument("--dashboard-lang", metavar="LANG", help="auto, ja or en (auto)")
+    add_dashboard_lang(parser)
     parser.add_argument(
         "--insecure-no-auth",
         action="store_const",
@@ -63,18 +62,29 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.set_defaults(run=run, example=_EXAMPLE)
 
 
+def add_dashboard_lang(parser: argparse.ArgumentParser) -> None:
+    """The option as it may be given after the command; what was given before it stands unless it is."""
+    parser.add_argument("--dashboard-lang", metavar="LANG", default=argparse.SUPPRESS, help="auto, ja or en (auto)")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop."""
     loaded = load_with_flags(os.environ, arguments, _VARIABLES, example=_EXAMPLE)
     begin_logging(loaded, HTTP_SERVICE)
-    collect_less_often()
     return asyncio.run(_serve(arguments, loaded.settings))
 
 
 async def _serve(arguments: argparse.Namespace, settings: Settings) -> int:
+    from pyoco_server.cli.service import gateway_on  # noqa: PLC0415 it loads slowly; help and mistakes need not wait
+
+    collect_less_often()
     asked = StopRequests()
-    async with _nats(arguments, settings) as (connected, supervision), gateway_on(connected) as serving:
-        await first_of(asked, *serving, *supervision)
+    async with AsyncExitStack() as stack:
+        async with asked.cutting_short():  # to take in very many runs takes its time
+            connected, supervision = await stack.enter_async_context(_nats(arguments, settings))
+            serving = await stack.enter_async_context(gateway_on(connected))
+        if not asked.is_set():
+            await first_of(asked, *serving, *supervision)
     return asked.exit_code
 
 

@@ -12,32 +12,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
+try:
+    import msgspec
 
-from pyoco_server.bootstrap import open_platform, open_worker, worker_options
-from pyoco_server.cli.awaiting import opened
-from pyoco_server.cli.flag_settings import load_with_flags
-from pyoco_server.cli.garbage import collect_less_often
-from pyoco_server.cli.kept_worker import Keeper
-from pyoco_server.cli.log_setup import begin_logging
-from pyoco_server.cli.parsing import Parser, add_version, run_command_line
-from pyoco_server.cli.stopping import StopRequests, first_of, running
-from pyoco_server.cli.usage import UsageError
-from pyoco_server.errors import InvalidInputError
-from pyoco_server.flows.model import Isolation
-from pyoco_server.logs import WORKER_SERVICE
-from pyoco_server.settings import Settings
-from pyoco_server.worker.flow_source import (
-    Flows,
-    FlowSource,
-    Resolver,
-    ResolverError,
-    discover,
-    load_resolver,
-    no_flows,
-)
-from pyoco_server.worker.options import WorkerOptions
-from pyoco_server.worker.wheel_sync_flows import FreshResolver
+    from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+    from pyoco_server.cli.awaiting import opened
+    from pyoco_server.cli.flag_settings import load_with_flags
+    from pyoco_server.cli.garbage import collect_less_often
+    from pyoco_server.cli.kept_worker import Keeper
+    from pyoco_server.cli.log_setup import begin_logging
+    from pyoco_server.cli.parsing import Parser, add_version, run_command_line
+    from pyoco_server.cli.stopping import StopRequests, first_of, running
+    from pyoco_server.cli.usage import UsageError
+    from pyoco_server.errors import InvalidInputError
+    from pyoco_server.flows.model import Isolation
+    from pyoco_server.logs import WORKER_SERVICE
+    from pyoco_server.settings import Settings
+    from pyoco_server.worker.flow_source import (
+        Flows,
+        FlowSource,
+        Resolver,
+        ResolverError,
+        discover,
+        load_resolver,
+        no_flows,
+    )
+    from pyoco_server.worker.options import WorkerOptions
+    from pyoco_server.worker.wheel_sync_flows import FreshResolver
+except KeyboardInterrupt:  # there is much to import, and nothing has begun that would have to end
+    sys.exit(130)
 
 _DESCRIPTION = """\
 Take jobs from NATS and run their flows.
@@ -118,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if keeper is not None:
         keeper.await_word(origins)
     collect_less_often()
-    return asyncio.run(_work(loaded.settings, options, fresh, run_once=arguments.run_once))
+    return asyncio.run(_work(loaded.settings, options, fresh, _places(arguments), run_once=arguments.run_once))
 
 
 def _found(fresh: FreshResolver, *, may_come: bool) -> Mapping[str, str]:
@@ -139,7 +142,7 @@ def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions
     for tag in tags:
         if not _NAME.fullmatch(tag):
             raise UsageError(f"--tags: '{tag}' is not a tag: letters, digits, '_' and '-' only", example=_EXAMPLE)
-    if arguments.worker_id and not _NAME.fullmatch(arguments.worker_id):
+    if arguments.worker_id is not None and not _NAME.fullmatch(arguments.worker_id):
         raise UsageError(f"--worker-id '{arguments.worker_id}': letters, digits, '_' and '-' only", example=_EXAMPLE)
     if not 0 < arguments.poll_timeout <= _LONGEST_POLL_SEC:
         raise UsageError(f"--poll-timeout must be from 0 to {_LONGEST_POLL_SEC} seconds", example=_EXAMPLE)
@@ -150,22 +153,34 @@ def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions
 
 def _modules(arguments: argparse.Namespace) -> list[str]:
     """Where flows are, or what finds them."""
-    if arguments.flow_resolver and arguments.flows:
+    if arguments.flow_resolver is None:
+        given: list[str] = arguments.flows
+        return given
+    if arguments.flows:
         raise UsageError("--flow-resolver and --flows exclude each other: give one of them", example=_EXAMPLE)
-    given: list[str] = arguments.flows
-    return [arguments.flow_resolver.rpartition(":")[0]] if arguments.flow_resolver else given
+    return [arguments.flow_resolver.rpartition(":")[0]]
+
+
+def _places(arguments: argparse.Namespace) -> list[str]:
+    """What is imported to find flows: packages that are searched with all that is in them, a resolver by itself."""
+    if arguments.flow_resolver is not None:
+        return _modules(arguments)
+    code = [where for where in arguments.flows if not where.endswith((".yaml", ".yml"))]
+    return [where if where.endswith(".py") else f"{where}.*" for where in code]
 
 
 def _resolver(arguments: argparse.Namespace) -> Resolver:
     folder = str(Path.cwd())
     if folder not in sys.path:  # as for a script: modules in the current directory can be imported
         sys.path.insert(0, folder)
-    if arguments.flow_resolver:
+    if arguments.flow_resolver is not None:
         return load_resolver(arguments.flow_resolver)
     return discover(arguments.flows) if arguments.flows else no_flows
 
 
-async def _work(settings: Settings, options: WorkerOptions, flows: FreshResolver, *, run_once: bool) -> int:
+async def _work(
+    settings: Settings, options: WorkerOptions, flows: FreshResolver, places: Sequence[str], *, run_once: bool
+) -> int:
     asked = StopRequests()
     async with contextlib.AsyncExitStack() as stack:
         opening = functools.partial(open_platform, settings, name=f"pyoco-worker {options.worker_id}")
@@ -178,7 +193,7 @@ async def _work(settings: Settings, options: WorkerOptions, flows: FreshResolver
                     return asked.exit_code
                 platform = waiting.result()
         worker = await stack.enter_async_context(
-            open_worker(platform, settings, options, FlowSource(flows), on_new_code=flows.renew)
+            open_worker(platform, settings, options, FlowSource(flows), places=places, on_new_code=flows.renew)
         )
         asked.on_each(worker.stop)
         if run_once:

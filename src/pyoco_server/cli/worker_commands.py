@@ -41,7 +41,11 @@ def add_to(subcommands: "Subcommands") -> None:
     workers = add_command(
         subcommands, "workers", _workers, summary="list workers", example="pyoco-client workers --scope all"
     )
-    workers.add_argument("--scope", choices=["active", "all"], help="those that are there, or all (active)")
+    workers.add_argument(
+        "--scope",
+        choices=["active", "all"],
+        help="those that are there, or all (active, unless --state says otherwise)",
+    )
     workers.add_argument("--state", choices=_STATES, help="only workers in this state")
     workers.add_argument("--include-hidden", action="store_true", help="hidden ones, too")
     workers.add_argument(
@@ -67,9 +71,10 @@ def add_to(subcommands: "Subcommands") -> None:
 
 
 def _workers(arguments: argparse.Namespace) -> int:
+    is_of_those_gone = arguments.state not in {None, "RUNNING", "IDLE"}
     with connected(arguments) as client:
         found = client.workers(
-            scope=arguments.scope,
+            scope=arguments.scope or ("all" if is_of_those_gone else None),
             state=arguments.state,
             include_hidden=arguments.include_hidden,
             limit=arguments.limit,

@@ -4,6 +4,7 @@ The grammar is LALR(1): the parser keeps its own stack and looks at every token 
 graph can exhaust it. What follows the parser does recurse, therefore the depth is limited here.
 """
 
+from functools import cache
 from typing import Any, cast
 
 from lark import Lark, Token, Transformer, UnexpectedToken, v_args
@@ -83,7 +84,7 @@ def parse_graph(source: str | Located) -> Pipeline:
     """Read the text of a graph or pipe, or raise :class:`FlowSyntaxError`."""
     located = Located.whole(source) if isinstance(source, str) else source
     stream = [*tokens(located), end_token(located)]
-    parser = _PARSER.parse_interactive()
+    parser = _parser().parse_interactive()
     result: object = None
     depth = 0
     for position, token in enumerate(stream):
@@ -154,7 +155,10 @@ class _Builder(Transformer[Token, Any]):
         return Argument(_word(name), _word(value))
 
 
-_PARSER = Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), maybe_placeholders=False)
+@cache
+def _parser() -> Lark:
+    """Made when the first graph is read: most commands read none, and it takes its time."""
+    return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), maybe_placeholders=False)
 
 
 def _require(block: Block, word: Token, arguments: tuple[Argument, ...]) -> None:
@@ -179,7 +183,7 @@ def _unexpected(before: list[Token], token: Token) -> FlowSyntaxError:
 
 def _fitting(before: list[Token]) -> set[str]:
     """What may come next. Asked of a new parser: one that met an error has already drawn conclusions from it."""
-    parser = _PARSER.parse_interactive()
+    parser = _parser().parse_interactive()
     for token in before:
         parser.feed_token(token)
     fitting: set[str] = parser.accepts()  # type: ignore[no-untyped-call]

@@ -2,6 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
+from pyoco_server.core import ActorKind
+
 Schema = dict[str, Any]
 
 _TEXT: Final[Schema] = {"type": ["string", "null"]}
@@ -11,6 +13,17 @@ _PARTY: Final[Schema] = {
     "type": ["object", "null"],
     "properties": {"kind": {"type": "string"}, "id": _TEXT},
     "required": ["kind"],
+}
+_ACTOR: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {"kind": {"enum": [kind.value for kind in ActorKind]}, "id": _TEXT},
+    "required": ["kind"],
+    "additionalProperties": False,
+    "description": "On whose behalf; behind an API key, the id is the key's.",
+}
+_COMMON: Final[Schema] = {
+    "actor": _ACTOR,
+    "correlationId": {**_TEXT, "description": "What it is a part of; X-Correlation-Id comes before it."},
 }
 _ERROR: Final[Schema] = {
     "type": ["object", "null"],
@@ -113,7 +126,7 @@ NODE_VERBS: Final = (
 
 def document(verb: Verb) -> dict[str, Any]:
     """The request's body, for the documentation. More fields may be given: the event keeps them."""
-    schema: Schema = {"type": "object", "title": verb.command, "properties": verb.fields}
+    schema: Schema = {"type": "object", "title": verb.command, "properties": {**verb.fields, **_COMMON}}
     if verb.required:
         schema["required"] = list(verb.required)
     content = {"application/json": {"schema": schema, "example": verb.example}}

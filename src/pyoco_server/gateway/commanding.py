@@ -34,13 +34,20 @@ class Asker(NamedTuple):
         return await in_time(self.given.commands.create(self._asked(fields)))
 
     def _asked(self, fields: JsonObject) -> Asked:
-        actor = self.principal.actor
-        said: dict[str, Any] = {**fields, "actor": {"kind": actor.kind.value} | ({"id": actor.id} if actor.id else {})}
+        said: dict[str, Any] = {**fields, "actor": self._actor(fields.get("actor"))}
         if self.correlation is not None:
             said["correlationId"] = self.correlation
         return Asked(
             fields=said, key=self.key, tenant_id=self.principal.tenant_id, api_key_id=self.principal.api_key_id
         )
+
+    def _actor(self, claimed: object) -> object:
+        """Who acts, as the body says or as the request shows; behind a key, it is the key's owner whatever is said."""
+        sender = self.principal.actor
+        known = {"id": sender.id} if sender.id else {}
+        if claimed is None:
+            return {"kind": sender.kind.value} | known
+        return {**claimed, **known} if isinstance(claimed, dict) else claimed
 
 
 async def _asker(given: Given, asking: Asking, key: IdempotencyKey = None, correlation: Correlation = None) -> Asker:

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from pyoco_server.app.ports import TooLargeError, UnavailableError
@@ -100,6 +101,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(PyocoServerError, _ours)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _half)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -204,6 +206,12 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error.__cause__, PyocoServerError):  # else it is ours, and answered by whoever raised it
         _log_answer(request.scope, error, status, err_id)
     return JSONResponse(body, status, headers=dict(error.headers or {}))
+
+
+async def _half(request: Request, error: Exception) -> JSONResponse:
+    """Whoever asked left in the middle of it: nobody hears the answer, and nobody here has made a mistake."""
+    refused = RequestNotValidError("the client left before the request was complete")
+    return answer_to(request.scope, refused.with_traceback(error.__traceback__))
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -10,11 +10,17 @@ from pyoco_server.errors import InvalidInputError
 
 LONGEST: Final = 128
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_WORKER_ID: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 def is_id(text: str) -> bool:
     """Can there be anything by this id?"""
     return _ID.fullmatch(text) is not None
+
+
+def is_worker_id(text: str) -> bool:
+    """Can there be a worker by this id? Those of others may be called as their machines are, with dots."""
+    return len(text) <= LONGEST and _WORKER_ID.fullmatch(text) is not None
 
 
 def checked_id(text: str, field: str) -> str:

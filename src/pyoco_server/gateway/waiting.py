@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from fastapi import Query, Request
 
 from pyoco_server.app.ports import StoredSnapshot
+from pyoco_server.app.run_desk import RunNotFoundError
 from pyoco_server.app.run_queries import visible_snapshot
 from pyoco_server.app.snapshot_reading import readable
 from pyoco_server.app.statuses import TERMINAL_RUN
@@ -31,12 +32,17 @@ WaitSec = Annotated[
 ]
 
 
+_LOOK_AGAIN_SEC: Final = 0.1
+"""What is known to be there, and is not, is behind: this is how often it is looked for."""
+
+
 async def newest_within(
-    given: Services, request: Request, asking: Principal, run_id: str, wait_sec: float
+    given: Services, request: Request, asking: Principal, run_id: str, wait_sec: float, *, must_be_there: bool = False
 ) -> JsonObject:
     """The run's last snapshot, or after ``wait_sec`` the newest; RunNotFoundError if there is none.
 
-    It comes earlier if whoever asked has gone, or if the gateway stops.
+    It comes earlier if whoever asked has gone, or if the gateway stops. ``must_be_there``: the run has been accepted,
+    so that a replica that does not know it will soon.
     """
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_sec
@@ -51,13 +57,20 @@ async def newest_within(
             leaving.add_done_callback(lambda _: changed.set())
             while True:
                 changed.clear()
-                stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
-                snapshot = readable(stored)
-                is_over = snapshot.get("status") in TERMINAL_RUN or loop.time() >= ends_at
-                if is_over or leaving.done() or given.ends.is_closed:
-                    return snapshot
+                look_at = ends_at
+                may_wait = not (loop.time() >= ends_at or leaving.done() or given.ends.is_closed)
+                try:
+                    stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
+                except RunNotFoundError:
+                    if not (must_be_there and may_wait):
+                        raise
+                    look_at = min(ends_at, loop.time() + _LOOK_AGAIN_SEC)
+                else:
+                    snapshot = readable(stored)
+                    if snapshot.get("status") in TERMINAL_RUN or not may_wait:
+                        return snapshot
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(ends_at):
+                    async with asyncio.timeout_at(look_at):
                         await changed.wait()
     finally:
         leaving.cancel()

@@ -5,6 +5,7 @@ import logging
 import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from pyoco_server.logs.context import bound_fields
 from pyoco_server.logs.plain import clean, plain_fields, safe_repr
 
 ONE_LINE: Final = "pyoco_one_line"
-"""Set on a record of something expected: its traceback is short, and no lines for people are spent on it."""
+"""Set on a record of something expected: its traceback is short, and people get it on the same line."""
 INNERMOST: Final = 3
 """So many places a short traceback names, counted from where the exception was raised."""
 
@@ -96,9 +97,11 @@ class TextFormatter(JsonFormatter):
         place = f"{fields.pop('file')}:{fields.pop('line')} {fields.pop('function')}"
         for name in ("process", "thread"):
             fields.pop(name)
-        below = [str(fields.pop(name)) for name in ("traceback", "stack") if name in fields]
-        if hasattr(record, ONE_LINE):
-            below.clear()
+        if hasattr(record, ONE_LINE) and "traceback" in fields:
+            fields["traceback"] = _way_of(record) or fields["traceback"]
+            fields.pop("exception_at", None)  # where that ends
+        apart = () if hasattr(record, ONE_LINE) else ("traceback", "stack")
+        below = [str(fields.pop(name)) for name in apart if name in fields]
         pairs = "".join(f" {name}={_short(value)}" for name, value in fields.items())
         lines = [f"{head}: {message}{pairs} ({place})", *(text.rstrip("\n") for text in below)]
         return "\n".join(lines).translate(_CONTROL).replace("\n", "\n    ")
@@ -122,6 +125,13 @@ def _text_of(error: BaseException) -> str:
         return clean(str(error))
     except Exception:  # noqa: BLE001 (an exception's __str__ is somebody's code)
         return safe_repr(error)
+
+
+def _way_of(record: logging.LogRecord) -> str | None:
+    """The traceback as the innermost places alone, for a line that people read."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    places = traceback.extract_tb(error.__traceback__)[-INNERMOST:] if error is not None else []
+    return " > ".join(f"{Path(place.filename).name}:{place.lineno} {place.name}" for place in places) or None
 
 
 def _raised_at(trace: TracebackType | None) -> str | None:

@@ -54,6 +54,7 @@ def _notice(error: Exception) -> logging.LogRecord:
             "msg": _FAILED.en,
             "err_id": _FAILED.err_id,
             "msg_id": _FAILED.msg_id,
+            "message_ja": _FAILED.ja,
             "action": "log_line_diverted",
             "remedy": _FAILED.action_en,
             "exc_info": (type(error), error, error.__traceback__),

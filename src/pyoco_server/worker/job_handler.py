@@ -286,10 +286,9 @@ class JobHandler:
 
     def _after(self, rest: Rest, job: Job, driven: DrivenRun) -> Disposition:
         if rest is Rest.TAKEN_OVER:
+            # Not taken out of the queue: a server that crashed counts deliveries anew, and this may be the only job.
             _log.warning("somebody else goes on with the run", extra={"action": "run_taken_over"})
-            return (
-                Leave()
-            )  # not to be taken out: a server that crashed counts deliveries anew, and this may be the only job
+            return Leave()
         state = driven.run.state
         if rest is Rest.PARKED and not _waits_for_people(state):
             _log.warning("nothing can be done about the run, and nobody is waited for", extra={"action": "run_stuck"})

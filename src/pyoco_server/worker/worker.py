@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from pyoco_server.app.ports import Clock, DeadLetters, Delivery, UnavailableError, WorkQueue
 from pyoco_server.logs import log_context, log_error
-from pyoco_server.worker.dispositions import Settler
+from pyoco_server.worker.dispositions import Nak, Settler
 from pyoco_server.worker.job_handler import JobHandler
 from pyoco_server.worker.lone_jobs import told_apart
 from pyoco_server.worker.options import WorkerOptions
@@ -137,7 +137,9 @@ class Worker:
         while not self._stopping.is_set():
             async with self._handler.quarantine.company():
                 delivery = None if self._stopping.is_set() else await self._next()
-                if delivery is not None:
+                if delivery is not None and self._stopping.is_set():  # it came in the moment we were told to stop
+                    await self._settler.settle(delivery, Nak(0.0), self._clock.now().timestamp())
+                elif delivery is not None:
                     await self._handle(delivery)
 
     async def _next(self) -> Delivery | None:

@@ -7,8 +7,9 @@ import msgspec
 
 from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError
-from pyoco_server.adapters.jetstream.names import Names, subject_token
+from pyoco_server.adapters.jetstream.names import Names, bucket_key
 from pyoco_server.app.ports import UnavailableError, WorkerRecord
+from pyoco_server.errors import InvalidInputError
 
 _MOST_TRIES: Final = 100
 
@@ -25,7 +26,7 @@ class JetStreamWorkerRegistry:
         self, worker_id: str, change: Callable[[WorkerRecord | None], WorkerRecord | None]
     ) -> WorkerRecord | None:
         """Store what ``change`` makes of the current record, asking it again whenever somebody else was quicker."""
-        key = subject_token(worker_id, field="worker_id")
+        key = bucket_key(worker_id, field="worker_id")
         for _ in range(_MOST_TRIES):
             stored = await self._bucket.look(key, newest=True)
             changed = change(_record(stored.data))
@@ -40,8 +41,12 @@ class JetStreamWorkerRegistry:
         raise UnavailableError(f"the record of '{worker_id}' changed {_MOST_TRIES} times while it was to be written")
 
     async def get(self, worker_id: str) -> WorkerRecord | None:
-        """A worker's record; one that is no JSON object counts as none."""
-        return _record((await self._bucket.look(subject_token(worker_id, field="worker_id"))).data)
+        """A worker's record; one that is no JSON object counts as none, and what can be no key has none."""
+        try:
+            key = bucket_key(worker_id, field="worker_id")
+        except InvalidInputError:  # a snapshot that somebody else wrote may name anybody
+            return None
+        return _record((await self._bucket.look(key)).data)
 
     async def all(self) -> Sequence[WorkerRecord]:
         """All records, by worker id."""

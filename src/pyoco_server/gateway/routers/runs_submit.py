@@ -58,7 +58,7 @@ async def _in_the_end(
 ) -> JsonObject:
     """How the run ended. It is accepted whatever happens from here on: whoever cannot be told more is told that."""
     try:
-        newest = await newest_within(given, request, asking, accepted["run_id"], wait_sec)
+        newest = await newest_within(given, request, asking, accepted["run_id"], wait_sec, must_be_there=True)
     except (UnavailableError, TooManyError, RunNotFoundError, SnapshotUnreadableError):  # a replica may lag behind
         return accepted
     snapshot = run_views.snapshot_view(newest, records=True)

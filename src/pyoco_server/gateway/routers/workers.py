@@ -11,7 +11,7 @@ from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import PatchWorker
 from pyoco_server.gateway.documents import WorkerDocument, WorkerPatched
 from pyoco_server.gateway.errors import WorkerNotFoundError
-from pyoco_server.gateway.ids import is_id
+from pyoco_server.gateway.ids import is_worker_id
 from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.services import Given
 from pyoco_server.gateway.strict_json import StrictRoute
@@ -42,7 +42,9 @@ class State(StrEnum):
 )
 async def list_workers(
     given: Given,
-    scope: Annotated[Scope | None, Query(description="`active` unless given; with a state alone, `all`.")] = None,
+    scope: Annotated[
+        Scope, Query(description="`active`: only `RUNNING` and `IDLE` ones, whatever the state asked for.")
+    ] = Scope.ACTIVE,
     state: State | None = None,
     *,
     include_hidden: bool = False,
@@ -53,7 +55,7 @@ async def list_workers(
     found = shown(await given.workers.all(), now=given.now, timeout_sec=timeout_sec)
     wanted = selected(
         found,
-        active_only=scope is Scope.ACTIVE or (scope is None and state is None),
+        active_only=scope is Scope.ACTIVE,
         state=state.value if state is not None else None,
         include_hidden=include_hidden,
     )
@@ -74,6 +76,6 @@ async def patch_worker(
     def change(found: WorkerRecord | None) -> WorkerRecord | None:
         return None if found is None else {**found, "hidden": body.hidden, "updated_at": now}
 
-    if not is_id(worker_id) or await in_time(given.workers.update(worker_id, change)) is None:
+    if not is_worker_id(worker_id) or await in_time(given.workers.update(worker_id, change)) is None:
         raise WorkerNotFoundError(f"there is no worker '{worker_id:.80}'")
     return Json({"worker_id": worker_id, "hidden": body.hidden, "updated_at": now})

@@ -1,0 +1,101 @@
+"""Signals that arrive while a command is still starting: it ends then, and not when it has started."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import nats
+import pytest
+
+from pyoco_server.cli.stopping import StopRequests
+from tests.adapters.nats_server import NatsServer
+from tests.cli.serving import clean_environment, command, free_port, serving
+
+RUNS = 30_000
+"""To take in so many takes seconds."""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_what_is_under_way_is_given_up(number: signal.Signals, code: int) -> None:
+    async def body() -> None:
+        asked, left = StopRequests(), []
+        async with asked.cutting_short():
+            try:
+                os.kill(os.getpid(), number)
+                await asyncio.Event().wait()
+            finally:
+                os.kill(os.getpid(), number)  # once more, by somebody who is impatient
+                await asyncio.sleep(0)
+                left.append("in good order")
+        assert (asked.is_set(), asked.exit_code, left) == (True, code, ["in good order"])
+        async with asked.cutting_short():  # who has been asked begins nothing more
+            await asyncio.Event().wait()
+
+    asyncio.run(asyncio.wait_for(body(), 10))
+
+
+def test_what_is_done_in_time_is_not_and_what_goes_wrong_is_told() -> None:
+    async def body() -> None:
+        asked = StopRequests()
+        async with asked.cutting_short():
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asked.wait()
+        asked = StopRequests()
+        with pytest.raises(TimeoutError, match="NATS"):
+            async with asked.cutting_short():
+                raise TimeoutError("NATS is slow")
+
+    asyncio.run(asyncio.wait_for(body(), 10))
+
+
+def test_a_gateway_that_takes_in_many_runs_stops_before_it_serves(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        port = free_port()
+        up = ("up", "--port", str(port), "--nats-url", server.url)
+        with serving(tmp_path, *up, port=port) as served:
+            run_id = httpx.post(f"{served.url}/runs", json={"flow_name": "any"}).json()["run_id"]
+            assert served.stop()[0] == 0
+        asyncio.run(_copy(server.url, run_id))
+        index = next(tmp_path.rglob(f"index-{port}.sqlite"))
+        index.unlink()
+        output = tmp_path / "output"
+        with output.open("wb") as writing:
+            process = subprocess.Popen(  # noqa: S603 our own command
+                command(*up), cwd=tmp_path, env=clean_environment(), stdout=writing, stderr=subprocess.STDOUT
+            )
+        try:
+            _wait_for_size(index.with_name(f"{index.name}-wal"), 1_000_000)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+        told = output.read_text(encoding="utf-8")
+        assert "Uvicorn running" not in told
+        assert "Traceback" not in told
+    finally:
+        server.kill()
+
+
+async def _copy(url: str, run_id: str) -> None:
+    """Store a run's snapshot under very many names."""
+    connection = await nats.connect(url)
+    stored = await connection.jetstream().get_last_msg("KV_pyoco_runs", f"$KV.pyoco_runs.{run_id}")
+    for number in range(RUNS):
+        await connection.publish(f"$KV.pyoco_runs.copy-{number}", stored.data or b"")
+    await connection.jetstream().publish("$KV.pyoco_runs.last", stored.data or b"", timeout=30)
+    await connection.close()
+
+
+def _wait_for_size(file: Path, size: int) -> None:
+    deadline = time.monotonic() + 30
+    while not (file.exists() and file.stat().st_size > size):
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.01)
