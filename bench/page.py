@@ -6,6 +6,7 @@ is which is told by what is in it.
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 
 from bench.growth.curves import Plot, grid, plot_from
 from bench.peers.measuring import Figures
-from bench.peers.table import middle
+from bench.peers.table import middle, neighbours
 from bench.plots import write_plots
+from bench.reference import REFERENCE_TOLD, SCALED_TOLD, beside_reference
 from bench.rows import Row, cells, number, row_from
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "docs" / "performance"
@@ -43,6 +45,7 @@ def page(reports: Sequence[Mapping[str, Any]]) -> str:
         for report in reports:
             if key in report:
                 lines += section(report)
+    lines += _reference(reports)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -81,6 +84,20 @@ def _goals(rows: Sequence[Row]) -> Iterator[str]:
         yield from _markdown(("", "figure", "goal", "met?"), lines)
 
 
+def _reference(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    found, scaled = beside_reference(reports)
+    if found:
+        yield from ("## This machine beside the reference", "", *REFERENCE_TOLD, "")
+        lines = [(one.what, number(one.there), number(one.here), f"{one.here / one.there:.2f}x") for one in found]
+        yield from _markdown(("", "reference", "here", "here to there"), lines)
+    if scaled:
+        yield from (*SCALED_TOLD, "")
+        goals = [
+            (one.what, number(one.goal), one.by, *(cells(one.row)[place] for place in (4, 1, 5))) for one in scaled
+        ]
+        yield from _markdown(("", "goal there", "scaled by", "scaled goal", "figure here", "would be met?"), goals)
+
+
 def _growth(report: Mapping[str, Any]) -> Iterator[str]:
     yield from ("## Growth", "")
     yield from _machine(report)
@@ -90,7 +107,9 @@ def _growth(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _one_plot(plot: Plot) -> Iterator[str]:
     title = _sentence(plot.title)
-    yield from (f"### {title}", "", f"![{title}, by the number of {plot.of}]({plot.key}.svg)", "")
+    yield from (f"### {title}", "")
+    if plot.sizes():
+        yield from (f"![{title}, by the number of {plot.of}]({plot.key}.svg)", "")
     head, *lines = grid(plot)
     yield from _markdown(head, lines)
     if plot.note:
@@ -105,7 +124,7 @@ def _peers(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _machine(report)
     yield from ("Three no-op steps a run, one worker; processor time over all processes, with the client.", "")
     yield from _markdown(_PEER_HEAD, [_peer(figures) for figures in merged.values()])
-    yield from _compared(merged)
+    yield from _compared(measured)
     yield from (f"- **{figures.name}**: {_remarks(figures)}" for figures in merged.values())
     yield ""
 
@@ -116,24 +135,31 @@ def _peer(figures: Figures) -> list[str]:
     return [figures.name, *("-" if value is None else number(value) for value in (*values, *more))]
 
 
-def _compared(merged: Mapping[str, Figures]) -> Iterator[str]:
-    """What was to be reached beside others."""
+def _compared(measured: Sequence[Figures]) -> Iterator[str]:
+    """What was to be reached beside others: the median of what neighbours in time have to each other."""
     lines = [
-        _ratio(merged, "ours", "restate", "runs_per_sec", "runs per second", 1.5, least=True),
-        _ratio(merged, "ours", "restate", "p50_ms", "latency p50", 1.0, least=False),
-        _ratio(merged, "ours-fast", "pyoco-0.5.1-mended", "runs_per_sec", "runs per second", 5.0, least=True),
+        _ratio(measured, "ours", "restate", "runs_per_sec", "runs per second", 1.5, least=True),
+        _ratio(measured, "ours", "restate", "p50_ms", "latency p50", 1.0, least=False),
+        _ratio(measured, "ours-fast", "pyoco-0.5.1-mended", "runs_per_sec", "runs per second", 5.0, least=True),
     ]
     if there := [line for line in lines if line is not None]:
+        yield from ("Each to the one that was measured right after it; the median if that was done several times.", "")
         yield from _markdown(("", "ratio", "goal", "met?"), there)
 
 
 def _ratio(
-    merged: Mapping[str, Figures], mine: str, theirs: str, field: str, what: str, goal: float, *, least: bool
+    measured: Sequence[Figures], mine: str, theirs: str, field: str, what: str, goal: float, *, least: bool
 ) -> list[str] | None:
-    pair = [getattr(merged[name], field) if name in merged else None for name in (mine, theirs)]
-    if pair[0] is None or not pair[1]:
+    pairs = [
+        (getattr(ours, field), getattr(peer, field))
+        for ours, peer in neighbours(measured)
+        if (ours.name, peer.name) == (mine, theirs)
+    ]
+    ratios = [ours / peer for ours, peer in pairs if ours is not None and peer]
+    if not ratios:
         return None
-    row = Row("", "", pair[0] / pair[1], "times", goal=goal, goal_is="at least" if least else "at most")
+    figure = statistics.median(ratios)
+    row = Row("", "", figure, "times", goal=goal, goal_is="at least" if least else "at most")
     return [f"{mine} to {theirs}, {what}", *cells(row)[1:2], *cells(row)[4:]]
 
 

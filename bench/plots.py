@@ -17,10 +17,11 @@ WIDE = 20.0
 
 
 def write_plots(plots: Iterable[Plot], directory: Path) -> None:
-    """A file for each."""
+    """A file for each that has figures."""
     directory.mkdir(parents=True, exist_ok=True)
     for plot in plots:
-        (directory / f"{plot.key}.svg").write_text(drawn(plot))
+        if plot.sizes():
+            (directory / f"{plot.key}.svg").write_text(drawn(plot))
 
 
 def drawn(plot: Plot) -> str:

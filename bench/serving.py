@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bench.peers.stand import NATS, Stand, answering, free_ports, listening, standing
+from bench.peers.stand import NATS, START_SEC, Stand, answering, free_ports, listening, standing
 
 BIN = Path(sys.executable).parent
 GATEWAY = "gateway"
 WORKER = "worker"
 IN_FLIGHT = 16
+STOP_SEC = 60.0
 QUIET = {"PYOCO_LOG_LEVEL": "ERROR", "PYOCO_LOAD_DOTENV": "0"}
 
 
@@ -24,15 +25,30 @@ class Site:
     ) -> None:
         """Start the gateway, and return when it answers. ``name`` tells several sites on one stand apart."""
         self.stand = stand
-        self.port, nats = free_ports(2)
-        self.nats_url = f"nats://127.0.0.1:{nats}"
+        self.port, self._nats_port = free_ports(2)
+        self.nats_url = f"nats://127.0.0.1:{self._nats_port}"
+        self.data = stand.directory / f"data{name}"
         self._name = name
         self._env = {**QUIET, **(env or {})}
-        data = {"PYOCO_DATA_DIR": str(stand.directory / f"data{name}"), "PYOCO_DURABILITY": durability}
-        up = [str(BIN / "pyoco-server"), "up", "--port", str(self.port), "--nats-client-port", str(nats)]
-        stand.start(GATEWAY + name, up, env={**self._env, **data})
-        stand.wait(GATEWAY + name, answering(self.port, "/health"))
-        stand.wait(GATEWAY + name, listening(nats))
+        self._durability = durability
+        self.start()
+
+    def start(self, limit_sec: float = START_SEC) -> None:
+        """Start the gateway once more, where it was."""
+        role, ports = GATEWAY + self._name, ["--port", str(self.port), "--nats-client-port", str(self._nats_port)]
+        env = {**self._env, "PYOCO_DATA_DIR": str(self.data), "PYOCO_DURABILITY": self._durability}
+        self.stand.start(role, [str(BIN / "pyoco-server"), "up", *ports], env=env)
+        self.stand.wait(role, answering(self.port, "/health"), limit_sec)
+        self.stand.wait(role, listening(self._nats_port))
+
+    def stop(self) -> None:
+        """Stop the gateway, and with it the NATS server."""
+        self.stand.end(GATEWAY + self._name, STOP_SEC)
+
+    def forget_index(self) -> None:
+        """While it is stopped: let it find what is stored without the index it made of it."""
+        for file in self.data.glob("index-*.sqlite*"):
+            file.unlink()
 
     def start_worker(
         self, role: str = WORKER, *, concurrency: int = IN_FLIGHT, env: Mapping[str, str] | None = None

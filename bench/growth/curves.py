@@ -1,10 +1,17 @@
 """What is measured of growth: figures over sizes, as curves that share a plot."""
 
+import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
+from bench.command import PROBLEMS
 from bench.rows import number
+
+T = TypeVar("T")
+
+POINT_SEC = 180.0
+"""No size is measured for longer than this."""
 
 Points = list[tuple[float, float]]
 """Size and figure, by size."""
@@ -35,7 +42,8 @@ class Plot:
 def plot_from(told: dict[str, Any]) -> Plot:
     """The plot a report tells of."""
     curves = {name: [(size, figure) for size, figure in points] for name, points in told["curves"].items()}
-    return Plot(**{**told, "curves": curves})
+    names = {field.name for field in dataclasses.fields(Plot)}
+    return Plot(**{name: value for name, value in told.items() if name in names} | {"curves": curves})
 
 
 def grid(plot: Plot) -> list[list[str]]:
@@ -60,3 +68,26 @@ def table(plot: Plot) -> str:
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first, *rest = zip(cells, widths, strict=True)
     return f"  {first[0]:<{first[1]}}" + "".join(f"  {cell:>{width}}" for cell, width in rest)
+
+
+class Bounded:
+    """Measures at growing sizes, each within its time, and remembers at which it could not."""
+
+    def __init__(self) -> None:
+        self.note = ""
+
+    def at(self, size: int, measuring: Coroutine[Any, Any, T]) -> T | None:
+        """What was measured; None if it could not be, which the note tells of: that is a figure, too."""
+
+        async def bounded() -> T:
+            async with asyncio.timeout(POINT_SEC):
+                return await measuring
+
+        try:
+            return asyncio.run(bounded())
+        except TimeoutError as error:
+            why = str(error) or f"it took more than {POINT_SEC:.0f} s"
+        except PROBLEMS as error:
+            why = str(error)
+        self.note += f"; {size:,} could not be measured: {why}"
+        return None

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator
 
 from bench.asking import Asker, completed, runs_a_task
-from bench.choosing import PROBLEMS
 from bench.ends import ends_of_runs
-from bench.growth.curves import Plot, Points
+from bench.growth.curves import Bounded, Plot, Points
 from bench.rows import Size
 from bench.serving import IN_FLIGHT, WORKER, Meter, Site, one_site
 from bench.subjects.holding import AT_A_TIME, idle_percent
@@ -21,38 +20,24 @@ CONNECTIONS = 64
 LOOK_SEC, SELDOM_SEC = 0.002, 0.25
 
 
-def plots(size: Size) -> Iterator[Plot]:
-    """Both kinds."""
-    yield from _together(size.choose(SIZES, QUICK_SIZES), size.choose(AT_LEAST, 100))
-    yield from _beside(size.choose(SIZES[1:], QUICK_SIZES[1:]), size)
-
-
-def _together(sizes: tuple[int, ...], at_least: int) -> Iterator[Plot]:
+def together(size: Size) -> Iterator[Plot]:
+    """Submitted together."""
+    at_least, bounded = size.choose(AT_LEAST, 100), Bounded()
     cpu, wall, median = Points(), Points(), Points()
     with one_site() as site:
         asyncio.run(_bursts(site, AT_A_TIME, 5))
-        for count in sizes:
-            cpu_ms, wall_ms, median_ms = asyncio.run(_bursts(site, count, max(1, at_least // count)))
-            cpu.append((count, cpu_ms))
-            wall.append((count, wall_ms))
-            median.append((count, median_ms))
-    of, told = "runs submitted together", f"one worker with {IN_FLIGHT} slots, durable; the client is not counted"
-    yield Plot(
-        "in-flight-cost",
-        "three-step runs submitted together: cost of a run",
-        of,
-        "ms",
-        {"CPU ms a run": cpu, "ms from one end to the next": wall},
-        told,
-    )
-    yield Plot(
-        "in-flight-latency",
-        "three-step runs submitted together: from submission to end",
-        of,
-        "ms",
-        {"median": median},
-        f"{told}; what is not in one of the slots waits in the queue",
-    )
+        for count in size.choose(SIZES, QUICK_SIZES):
+            measured = bounded.at(count, _bursts(site, count, max(1, at_least // count)))
+            if measured is None:
+                break
+            for curve, figure in zip((cpu, wall, median), measured, strict=True):
+                curve.append((count, figure))
+    told = f"one worker with {IN_FLIGHT} slots, durable; the client is not counted{bounded.note}"
+    of, curves = "runs submitted together", {"CPU ms a run": cpu, "ms from one end to the next": wall}
+    yield Plot("in-flight-cost", "three-step runs submitted together: cost of a run", of, "ms", curves, told)
+    title = "three-step runs submitted together: from submission to end"
+    told += "; what is not in one of the slots waits in the queue"
+    yield Plot("in-flight-latency", title, of, "ms", {"median": median}, told)
 
 
 async def _bursts(site: Site, count: int, times: int) -> tuple[float, float, float]:
@@ -87,26 +72,29 @@ async def _submit(asker: Asker, count: int) -> dict[str, float]:
     return sent
 
 
-def _beside(sizes: tuple[int, ...], size: Size) -> Iterator[Plot]:
-    percent, latency, told = Points(), Points(), "one worker with a slot for each, durable"
-    for count in sizes:
+def at_work(size: Size) -> Iterator[Plot]:
+    """At work, while others come and go."""
+    percent, latency, bounded = Points(), Points(), Bounded()
+    for count in size.choose(SIZES[1:], QUICK_SIZES[1:]):
         env = {"PYOCO_CONSUMER_MAX_ACK_PENDING": str(2 * count + IN_FLIGHT)}
         with one_site(concurrency=count + IN_FLIGHT, env=env) as site:
-            try:
-                asyncio.run(_hold(site, count))
-                percent.append((count, asyncio.run(idle_percent(site, size.choose(10.0, 3.0)))))
-                latency.append((count, asyncio.run(_latency(site, size.choose(100, 10)))))
-            except PROBLEMS as error:  # that it cannot be done is a figure, too
-                told += f"; with {count:,} it could not be measured: {error}"
-                break
-            finally:
-                site.stand.kill(WORKER)  # it would hand back its runs one by one
+            measured = bounded.at(count, _held(site, count, size))
+            site.stand.kill(WORKER)  # it would hand back its runs one by one
+        if measured is None:
+            break
+        percent.append((count, measured[0]))
+        latency.append((count, measured[1]))
     of, title = "runs whose tasks are at work", "runs at work in which nothing happens: CPU of all processes"
-    if percent:
-        yield Plot("at-work-cpu", title, of, "% of one core", {"CPU": percent}, told)
-    if latency:
-        title = "a three-step run beside them: from submission to its end seen"
-        yield Plot("at-work-latency", title, of, "ms", {"median": latency}, told)
+    told = f"one worker with a slot for each, durable{bounded.note}"
+    yield Plot("at-work-cpu", title, of, "% of one core", {"CPU": percent}, told)
+    title = "a three-step run beside them: from submission to its end seen"
+    yield Plot("at-work-latency", title, of, "ms", {"median": latency}, told)
+
+
+async def _held(site: Site, count: int, size: Size) -> tuple[float, float]:
+    """The percentage of one core, and the milliseconds of a run beside them."""
+    await _hold(site, count)
+    return await idle_percent(site, size.choose(10.0, 3.0)), await _latency(site, size.choose(100, 10))
 
 
 async def _hold(site: Site, count: int) -> None:

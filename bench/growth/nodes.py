@@ -1,10 +1,9 @@
 """From 1 to 1,000 nodes a run, one after the other and side by side."""
 
-import asyncio
 from collections.abc import Iterator
 
 from bench.flows import SIZES
-from bench.growth.curves import Plot, Points
+from bench.growth.curves import Bounded, Plot, Points
 from bench.rows import Size
 from bench.serving import one_site
 from bench.subjects.steps import whole_run
@@ -19,13 +18,16 @@ def plots(size: Size) -> Iterator[Plot]:
     """Chains and fans."""
     cpu: dict[str, Points] = {kind: Points() for kind in KINDS}
     wall: dict[str, Points] = {kind: Points() for kind in KINDS}
+    bounded = Bounded()
     with one_site() as site:
         for kind in KINDS:
             for nodes in SIZES:
                 runs = max(2, min(MOST_RUNS, size.choose(NODES, 200) // nodes))
-                took_ms, cpu_ms = asyncio.run(whole_run(site, f"{kind}-{nodes}", runs))
-                cpu[kind].append((nodes, cpu_ms / nodes))
-                wall[kind].append((nodes, took_ms / nodes))
-    told = "no-op coroutines, one run at a time, durable; a run's own cost is shared by its nodes"
+                measured = bounded.at(nodes, whole_run(site, f"{kind}-{nodes}", runs))
+                if measured is None:
+                    break
+                wall[kind].append((nodes, measured[0] / nodes))
+                cpu[kind].append((nodes, measured[1] / nodes))
+    told = f"no-op coroutines, one run at a time, durable; a run's own cost is shared by its nodes{bounded.note}"
     yield Plot("nodes-cpu", "CPU a node, all but the client", "nodes a run", "ms", cpu, told)
     yield Plot("nodes-time", "time a node, from submission to end", "nodes a run", "ms", wall, told)

@@ -3,13 +3,12 @@
 import argparse
 import dataclasses
 import json
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.choosing import leave, some_of
+from bench.command import prepare, some_of
 from bench.peers.candidate import Candidate
 from bench.peers.celery import Celery
 from bench.peers.dbos import Dbos
@@ -18,7 +17,6 @@ from bench.peers.ours import Ours, OursFast
 from bench.peers.prefect import Prefect
 from bench.peers.public_pyoco import PublicPyoco, PublicPyocoMended
 from bench.peers.restate import Restate
-from bench.peers.stand import adopt_orphans
 from bench.peers.table import machine, table
 from bench.peers.temporal import Temporal, TemporalInMemory
 
@@ -38,8 +36,7 @@ PEERS: tuple[type[Candidate], ...] = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what was asked for; 1 if ours could not be measured. What became of peers is in the table."""
     arguments = _parser().parse_args(argv)
-    adopt_orphans()
-    signal.signal(signal.SIGTERM, leave)
+    prepare()
     chosen = arguments.only or [candidate.name for candidate in (*OURS, *PEERS)]
     plan = Plan(arguments.runs, arguments.list_size, arguments.limit, arguments.fill_limit, arguments.syncs)
     told: dict[str, Any] = {"machine": machine(), "plan": dataclasses.asdict(plan), "measured": []}
@@ -66,23 +63,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured (1)")
     parser.add_argument("--only", type=some_of(names), help=f"some of {','.join(names)}")
     parser.add_argument("--list-size", type=int, default=10_000, help="runs there when the list is asked for; 0: never")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds a candidate may take, about (300)")
-    parser.add_argument("--fill-limit", type=float, default=300.0, help="seconds for the runs to list, besides (300)")
+    parser.add_argument("--limit", type=float, default=200.0, help="seconds a candidate may take, about (200)")
+    parser.add_argument("--fill-limit", type=float, default=150.0, help="seconds for the runs to list, besides (150)")
     parser.add_argument("--no-syncs", dest="syncs", action="store_false", help="do not count sync calls")
     parser.add_argument("--report", type=Path, help="where to write the figures as JSON")
     return parser
 
 
 def _in_turn(chosen: Sequence[str], rounds: int) -> Iterator[Candidate]:
-    """Ours before every peer, so that each is measured next to it."""
+    """Before every peer the one of ours that promises as much, so that each is measured next to it."""
     ours = [candidate for candidate in OURS if candidate.name in chosen]
     peers = [candidate for candidate in PEERS if candidate.name in chosen]
+    alone = [mine for mine in ours if all(mine.name != peer.beside for peer in peers)]
     for _ in range(rounds):
+        yield from (mine() for mine in alone)
         for peer in peers:
-            yield from (candidate() for candidate in ours)
+            yield from (mine() for mine in ours if mine.name == peer.beside)
             yield peer()
-        if not peers:
-            yield from (candidate() for candidate in ours)
 
 
 def _progress(figures: Figures) -> str:

@@ -21,6 +21,8 @@ class Candidate(ABC):
     most_runs: ClassVar[int] = 1_000_000
     """A slow one is not asked for more."""
     has_list: ClassVar[bool] = True
+    beside: ClassVar[str] = "ours"
+    """Which of ours is measured right before it: the one that promises as much."""
 
     @abstractmethod
     def install(self) -> dict[str, str]:

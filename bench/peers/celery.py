@@ -20,6 +20,7 @@ class Celery(Candidate):
     durable = "nothing: Redis without appendonly (Debian's default), so that a crash of Redis loses runs"
     remark = "it has no list of runs"
     has_list = False
+    beside = "ours-fast"
 
     _bin: Path
     _redis: Path

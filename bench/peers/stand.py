@@ -93,6 +93,14 @@ class Stand:
         self._started[role].kill()
         self._started[role].wait()
 
+    def end(self, role: str, limit_sec: float = STOP_SEC) -> None:
+        """End a process as an operator would; it may be started again."""
+        self._started[role].terminate()
+        try:
+            self._started[role].wait(limit_sec)
+        except subprocess.TimeoutExpired as error:
+            raise CandidateError(f"its {role} did not end within {limit_sec:.0f} s") from error
+
     def processor_sec(self) -> dict[str, float]:
         """What every role has used so far."""
         return {role: proc.processor_sec(pids) for role, pids in self._by_role().items()}

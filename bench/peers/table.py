@@ -98,15 +98,20 @@ def _told(figures: Figures) -> str:
     return f"{figures.name}: " + "; ".join(word for word in words if word)
 
 
-def _beside_ours(measured: Sequence[Figures]) -> list[str]:
-    """Each peer against ours as measured just before it, so that what else the machine did is about the same."""
-    lines, latest = [], dict[str, Figures]()
+def neighbours(measured: Sequence[Figures]) -> list[tuple[Figures, Figures]]:
+    """Each peer with ours as measured right before it, so that what else the machine did is about the same."""
+    pairs, mine = [], list[Figures]()
     for figures in measured:
         if figures.name.startswith("ours"):
-            latest[figures.name] = figures
-            continue
-        if figures.runs_per_sec is not None:
-            lines += [_ratio(ours, figures) for ours in latest.values()]
+            mine.append(figures)
+        else:
+            pairs += [(ours, figures) for ours in mine]
+            mine = []
+    return pairs
+
+
+def _beside_ours(measured: Sequence[Figures]) -> list[str]:
+    lines = [_ratio(ours, peer) for ours, peer in neighbours(measured) if peer.runs_per_sec is not None]
     return [f"{'beside the one measured next to it':<40}{'runs/s':>9}{'p50':>9}{'CPU':>9}", *lines] if lines else []
 
 

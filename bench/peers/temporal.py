@@ -18,7 +18,7 @@ class Temporal(Candidate):
     name = "temporal"
     durable = "every step: transactions in the development server's SQLite file, each synced"
     remark = "the development server; a production cluster has a database server instead of SQLite"
-    most_runs = 300
+    most_runs = 200
     in_file: ClassVar[bool] = True
 
     _bin: Path
@@ -49,4 +49,5 @@ class TemporalInMemory(Temporal):
 
     name = "temporal-memory"
     durable = "nothing: the development server's default, all in memory, lost when its process ends"
+    beside = "ours-fast"
     in_file: ClassVar[bool] = False

@@ -9,18 +9,15 @@ from collections.abc import Iterator
 
 from bench.floor import EVENTS, SNAPSHOTS, Measured, floor, operations_like, stored
 from bench.peers import proc
-from bench.peers.candidate import program
 from bench.peers.measuring import Figures, Plan, disk_sync_ms, measure_standing
-from bench.peers.ours import Ours, OursFast
+from bench.peers.ours import Ours, OursFast, start_client
 from bench.peers.stand import CLIENT
 from bench.rows import Row, Size
-from bench.serving import BIN, GATEWAY, NATS, WORKER, Site, by_part, one_site
+from bench.serving import GATEWAY, NATS, WORKER, Site, by_part, one_site
 
 CPU_MS_AT_MOST = 2.0
 LIMIT_SEC = 120.0
 COUNTED = 200
-WAITS = ("waits",)
-"""The client asks the gateway to answer when the run has ended."""
 KINDS: dict[str, type[Ours]] = {"durable": Ours, "fast": OursFast}
 
 
@@ -36,7 +33,7 @@ def _measured(kind: str, ours: Ours, workers: int, size: Size) -> Iterator[Row]:
     figures = Figures(ours.name, ours.durable, ours.remark)
     with one_site(durability=ours.durability, workers=workers, concurrency=ours.in_flight) as site:
         figures.disk_sync_ms = disk_sync_ms(site.stand.directory)
-        site.stand.start(CLIENT, program(BIN, "pyoco_client", site.port, *WAITS))
+        start_client(site)
         measure_standing(ours, Plan(runs, 0, LIMIT_SEC, 0.0, counts_syncs=workers == 1), site.stand, figures)
         subject = f"three no-op steps, {kind}, {workers} worker{'s' if workers > 1 else ''}"
         per_run = _stored_per_run(site, ours.in_flight)

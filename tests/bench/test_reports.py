@@ -14,6 +14,7 @@ import pytest
 from bench.growth.curves import Plot, grid, plot_from
 from bench.page import main, page
 from bench.peers.measuring import Figures
+from bench.peers.table import neighbours
 from bench.plots import drawn
 from bench.rows import Row, number, row_from, table
 
@@ -93,6 +94,7 @@ def test_the_page_has_all_that_was_reported_and_says_what_was_reached(tmp_path: 
         "## One run of everything",
         "## Beside others",
         "## Growth",
+        "## This machine beside the reference",
     ]
     assert "| latency p50 | 5.00 ms | 2.00 | 2.50x | at most 4.00 | NOT MET |" in written
     assert "| ours to restate, runs per second | 2.00 times | at least 1.50 | met |" in written
@@ -131,6 +133,30 @@ def _working_directories() -> Iterator[str]:
 def _bench_report() -> dict[str, Any]:
     rows = [Row("runs", "latency p50", 5.0, "ms", floor=2.0, goal=4.0), Row("runs", "memory", 60.0, "MiB", note="all")]
     return {"machine": MACHINE, "quick": False, "rows": [row.told() for row in rows]}
+
+
+def test_ratios_are_of_those_that_were_measured_next_to_each_other() -> None:
+    measured = [
+        Figures(name, "", "", runs_per_sec=rate)
+        for name, rate in (("ours", 200.0), ("restate", 100.0), ("ours", 90.0), ("celery", 1.0), ("restate", 30.0))
+    ]
+    assert [(mine.runs_per_sec, peer.name) for mine, peer in neighbours(measured)] == [
+        (200.0, "restate"),
+        (90.0, "celery"),
+    ]
+    written = page([{"machine": MACHINE, "measured": [vars(figures) for figures in measured]}])
+    assert "| ours to restate, runs per second | 2.00 times | at least 1.50 | met |" in written
+
+
+def test_the_machine_is_shown_beside_the_reference_and_goals_are_scaled_by_what_it_made_of_the_same_work() -> None:
+    floor = Row("three no-op steps, durable, 1 worker", "runs per second", 300.0, "/s", floor=570.0)
+    peers = _peers()
+    written = page([{"machine": MACHINE, "rows": [floor.told()]}, peers])
+    assert "| the floor with fsync, runs/s | 1,140 | 570 | 0.50x |" in written
+    assert "| restate, runs/s | 509 | 500 | 0.98x |" in written
+    assert "| ours, runs/s | 764 | the floor with fsync, runs/s | at least 382 | 1,000 | met |" in written
+    assert "| ours, CPU ms/run | 2.00 | restate, CPU ms/run | at most 2.06 | 2.00 | met |" in written
+    assert "beside the reference" not in page([{**peers, "measured": peers["measured"][:1]}])
 
 
 def _peers() -> dict[str, Any]:

@@ -67,12 +67,13 @@ class Pyoco:
     async def _remember(self) -> None:
         self._submitted.append(await self._submit())
 
-    async def _status(self, run_id: str) -> str:
-        found = await self._http.ask("GET", f"/runs/{run_id}")
+    async def _status(self, run_id: str, query: str = "") -> str:
+        found = await self._http.ask("GET", f"/runs/{run_id}{query}")
         return str(found.get("status") or found["snapshot"]["status"])
 
     async def _ended(self, run_id: str, ends_at: float) -> None:
-        while (status := await self._status(run_id)) in ("PENDING", "RUNNING"):
+        query = f"?wait_sec={PATIENCE_SEC:g}" if self._waits else ""
+        while (status := await self._status(run_id, query)) in ("PENDING", "RUNNING"):
             if time.perf_counter() > ends_at:
                 raise TimeoutError(f"run {run_id} is still {status}")
             await asyncio.sleep(PAUSE_SEC)
