@@ -37,7 +37,8 @@ execution. The routes of `/runs` give the same commands.
 | 409 | the `Idempotency-Key` was used for another request: ERR-PYOCO-0105 |
 | 422 | it is not understood: ERR-PYOCO-0002 |
 
-All commands have these fields. Over HTTP they come from the path, the key and the headers, never from the body:
+All commands have these fields. Over HTTP `executionId` comes from the path; `actor` from the body, else it is a `user`,
+and behind an API key its `id` is always the key's; `correlationId` from `X-Correlation-Id`, else from the body:
 """
 
 REASONS: Final = {

@@ -22,8 +22,8 @@ Every error has two ids that never change; logs, HTTP answers, dead letters and 
 ```
 
 `message` and `action` are in the language that `Accept-Language` prefers, Japanese if it names neither of the two;
-programs should look at `err_id` and at `details`. Log lines carry the English text with `err_id`, `msg_id` and, as
-`remedy`, what can be done.
+programs should look at `err_id` and at `details`. Log lines carry the English text, the Japanese one as `message_ja`,
+`err_id`, `msg_id` and, as `remedy`, what can be done; dead letters carry `err_id`, `msg_id` and the Japanese `message`.
 
 The HTTP status is what such an error is answered with unless a route says otherwise; without one it is told by logs,
 dead letters or the command line only. Where a retry cannot help, the same request fails for ever.

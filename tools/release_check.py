@@ -134,9 +134,13 @@ def check_wheel(wheel: Path, sources: Path) -> None:
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
         told = opened.read(f"{folder}/entry_points.txt").decode()
+        ours = [name for name in sorted(names & expected) if not name.startswith(folder)]
+        changed = [name for name in ours if opened.read(name) != (sources / "src" / name).read_bytes()]
     if names != expected:
         missing, foreign = sorted(expected - names), sorted(names - expected)
         raise ReleaseError(f"{wheel.name} lacks {missing[:5]} and has {foreign[:5]} beside what it should have")
+    if changed:
+        raise ReleaseError(f"{wheel.name} has other contents than the sources in {', '.join(changed[:5])}")
     if absent := [program for program in PROGRAMS if f"{program} =" not in told]:
         raise ReleaseError(f"{wheel.name} does not install {', '.join(absent)}")
 
