@@ -146,17 +146,27 @@ def test_a_bucket_may_have_a_smaller_limit_than_the_server(jetstream: JetStream)
 @pytest.mark.parametrize("key", ["", "a.b", "*", ">", "a b", "ä"])
 def test_ids_that_would_reach_into_others_are_refused(jetstream: JetStream, key: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
-        snapshots, workers = JetStreamSnapshots(connection, names), JetStreamWorkerRegistry(connection, names)
+        snapshots = JetStreamSnapshots(connection, names)
         attempts = [
             snapshots.write(key, at(1), position=1),
             snapshots.read(key),
             snapshots.delete(key),
-            workers.update(key, lambda _current: {"worker_id": key}),
-            workers.get(key),
             JetStreamDeadLetters(connection, names).publish(key, {}),
         ]
         outcomes = await asyncio.gather(*attempts, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [InvalidInputError] * len(attempts)
+
+    jetstream.run(body)
+
+
+@pytest.mark.parametrize("worker_id", ["", "*", ">", "a.*", "a b", "ä"])
+def test_a_worker_whose_name_can_be_no_key_is_not_written_and_not_there(jetstream: JetStream, worker_id: str) -> None:
+    async def body(connection: Connection, names: Names) -> None:
+        workers = JetStreamWorkerRegistry(connection, names)
+        with pytest.raises(InvalidInputError):
+            await workers.update(worker_id, lambda _current: {"worker_id": worker_id})
+        assert await workers.get(worker_id) is None
+        assert not await workers.all()
 
     jetstream.run(body)
 
