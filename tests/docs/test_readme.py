@@ -31,7 +31,7 @@ def test_make_demo_shows_a_run_that_completes(tmp_path: Path) -> None:
         PYOCO_DATA_DIR=str(tmp_path / "data"),
     )
     done = subprocess.run(
-        ["make", "demo"],  # noqa: S607 whichever make there is
+        ["make", "--no-print-directory", "demo"],  # noqa: S607 whichever make there is
         cwd=ROOT,
         env=surroundings,
         capture_output=True,
