@@ -23,7 +23,7 @@ from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 
 Resolver = Callable[[str], Any]
-"""Given a flow's name, returns it; KeyError if there is none of that name."""
+"""Given a flow's name, returns it; KeyError if there is none of that name. One of ours may have flows ``at_hand``."""
 
 Resolved = tuple[FlowModel, Mapping[str, Function]]
 
@@ -50,22 +50,19 @@ class FlowSource:
 
     async def named(self, flow_name: str) -> Resolved:
         """The flow of that name; FlowNotFoundError if there is none, and whatever the user's code raises."""
+        flows: Flows | None = getattr(self._resolver, "at_hand", None)
         try:
-            found = await self._resolved(flow_name)
+            if flows is not None:
+                found = flows(flow_name)
+            else:  # user code: it may import, or even wait
+                found = await asyncio.to_thread(self._resolver, flow_name)
         except KeyError as error:
             told = error.args[0] if error.args and error.args[0] != flow_name else "unknown to the resolver"
             cause = None if isinstance(error, _NoSuchFlowError) else error
             raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {told}") from cause
-        if isinstance(found, FlowModel):
-            return found, bind(found)
-        if not isinstance(found, Flow):
+        if not isinstance(found, Flow | FlowModel):
             raise FlowNotFoundError(f"the resolver gave a {type(found).__name__} for '{flow_name}', not a Flow")
-        return read_flow(found)
-
-    async def _resolved(self, flow_name: str) -> Any:  # noqa: ANN401 whatever a resolver gives
-        if isinstance(self._resolver, Flows):
-            return self._resolver(flow_name)
-        return await asyncio.to_thread(self._resolver, flow_name)  # user code: it may import, or even wait
+        return flows.read(flow_name) if flows is not None else _read(found)
 
     async def from_yaml(self, text: str, flow_name: str) -> Resolved:
         """The flow a flow.yaml describes; FlowNotFoundError if code it refers to is not installed here."""
@@ -99,7 +96,20 @@ class Flows:
 
     def __init__(self, flows: Mapping[str, Flow | FlowModel], origins: Mapping[str, str] | None = None) -> None:
         self._flows = flows
+        self._read: dict[str, Resolved] = {}
         self.origins = dict(origins or {})
+
+    @property
+    def at_hand(self) -> "Flows":
+        """Flows for which nothing need be imported any more. A resolver of the user's has none, and is asked."""
+        return self
+
+    def read(self, flow_name: str) -> Resolved:
+        """The flow of that name as it is run, read once; KeyError as below."""
+        read = self._read.get(flow_name)
+        if read is None:
+            read = self._read[flow_name] = _read(self(flow_name))
+        return read
 
     def __call__(self, flow_name: str) -> Flow | FlowModel:
         """The flow of that name; KeyError names those there are, and the one that may have been meant."""
@@ -108,6 +118,10 @@ class Flows:
         near = difflib.get_close_matches(flow_name, self._flows, n=1)
         meant = f"; did you mean '{near[0]}'?" if near else ""
         raise _NoSuchFlowError(f"there are {', '.join(sorted(self._flows)) or 'none'}{meant}")
+
+
+def _read(flow: Flow | FlowModel) -> Resolved:
+    return (flow, bind(flow)) if isinstance(flow, FlowModel) else read_flow(flow)
 
 
 class _NoSuchFlowError(KeyError):

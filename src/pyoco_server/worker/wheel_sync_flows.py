@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyoco_server.worker.flow_source import Resolver, ResolverError
+from pyoco_server.worker.flow_source import Flows, Resolver, ResolverError
 
 
 class FreshResolver:
@@ -21,6 +21,11 @@ class FreshResolver:
         self._make = make
         self._modules = modules
         self._made: Resolver | None = None
+
+    @property
+    def at_hand(self) -> Flows | None:
+        """What was found, until the code changes; None for a resolver of the user's, which is asked every time."""
+        return self._made if isinstance(self._made, Flows) else None
 
     def __call__(self, flow_name: str) -> Any:  # noqa: ANN401 whatever the user's resolver returns
         """The flow of that name; KeyError if there is none."""

@@ -70,8 +70,8 @@ async def _quickly(request: Request) -> Response | None:
 
     Two thirds of what the framework does to find out what a request says are saved; the rest goes its usual way.
     """
-    headers = request.headers
-    if request.url.query or headers.get("content-type") != "application/json" or not _UNUSUAL.isdisjoint(headers):
+    query, headers = request.scope["query_string"], request.headers
+    if query or headers.get("content-type") != "application/json" or not _UNUSUAL.isdisjoint(headers):
         return None
     try:
         body = SubmitRun.model_validate(await request.json())
