@@ -32,6 +32,7 @@ from pyoco_server.flows.model import (
 )
 from pyoco_server.worker.flow_source import (
     FlowNotFoundError,
+    Flows,
     FlowSource,
     ResolverError,
     discover,
@@ -39,6 +40,7 @@ from pyoco_server.worker.flow_source import (
     no_flows,
 )
 from pyoco_server.worker.isolating import isolated
+from pyoco_server.worker.wheel_sync_flows import FreshResolver
 from tests.engine.flows import Calls, fan_flow, program_flow
 from tests.waiting import wait_until
 from tests.worker.world import World, attempt
@@ -195,6 +197,25 @@ def test_flows_and_models_are_both_understood() -> None:
     )
     model, functions = resolve(FlowSource(lambda _: read))
     assert (model.name, functions) == ("read", {"a": os.path.join})
+
+
+def test_flows_that_were_found_are_read_once_until_the_code_changes() -> None:
+    made: list[Flows] = []
+
+    def make() -> Flows:
+        made.append(Flows({"fan": fan_flow(Calls())}))
+        return made[-1]
+
+    flows = FreshResolver(make, [])
+    source = FlowSource(flows)
+    first, again = resolve(source, "fan"), resolve(source, "fan")
+    assert first[0] == again[0]
+    assert resolve(source, "fan") is resolve(source, "fan")
+    flows.renew()
+    assert resolve(source, "fan") is not again
+    assert len(made) == 2
+    with pytest.raises(FlowNotFoundError, match="did you mean 'fan'"):
+        resolve(source, "fam")
 
 
 def test_what_is_not_found_has_an_error_of_its_own() -> None:
