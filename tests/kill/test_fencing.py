@@ -6,6 +6,7 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import options
+from pyoco_server.adapters.jetstream.connection import RECONNECT_WAIT_SEC
 from pyoco_server.app.execution import Execution
 from pyoco_server.app.fencing import InTime, TooLateError
 from pyoco_server.core import Actor, ActorKind, graph_from_log
@@ -18,6 +19,11 @@ from tests.worker.faulty import Fault
 from tests.worker.world import World
 
 BEFORE_IT_BEGAN = -1.0
+AS_IT_IS = job_handler.LATE_SEC
+
+
+def test_late_is_sooner_than_anybody_can_be_back_after_a_crash_of_the_server() -> None:
+    assert AS_IT_IS < RECONNECT_WAIT_SEC
 
 
 @pytest.fixture(autouse=True)

@@ -38,8 +38,11 @@ _log = logging.getLogger(__name__)
 LATER_SEC: Final = 0.3
 """A job nothing can be done about now is looked at again this much later, and twice as much every time."""
 
-LATE_SEC: Final = 1.0
-"""A function is not called so long after its attempt began without a look whether somebody else has the run by now."""
+LATE_SEC: Final = 0.2
+"""A function is not called so long after its attempt began without a look whether somebody else has the run by now.
+
+Less than the pause before anybody is connected again: a server that crashed may deliver a job anew when it is back.
+"""
 
 SUSPECT_FROM: Final = 3
 """One death can be anybody's fault; a job that comes back from a second one is run alone."""
