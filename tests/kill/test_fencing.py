@@ -9,6 +9,7 @@ from pyoco_server import options
 from pyoco_server.adapters.jetstream.connection import RECONNECT_WAIT_SEC
 from pyoco_server.app.execution import Execution
 from pyoco_server.app.fencing import InTime, TooLateError
+from pyoco_server.app.work import Work
 from pyoco_server.core import Actor, ActorKind, graph_from_log
 from pyoco_server.core.commands import StartNode
 from pyoco_server.worker import job_handler
@@ -18,7 +19,7 @@ from tests.kill.flows import early
 from tests.worker.faulty import Fault
 from tests.worker.world import World
 
-BEFORE_IT_BEGAN = -1.0
+AT_ONCE = 0.0
 AS_IT_IS = job_handler.LATE_SEC
 
 
@@ -28,7 +29,7 @@ def test_late_is_sooner_than_anybody_can_be_back_after_a_crash_of_the_server() -
 
 @pytest.fixture(autouse=True)
 def _always_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_handler, "LATE_SEC", BEFORE_IT_BEGAN)
+    monkeypatch.setattr(job_handler, "LATE_SEC", AT_ONCE)
 
 
 async def _take_over(world: World, run_id: str, node_id: str) -> None:
@@ -78,6 +79,34 @@ def test_who_is_late_and_cannot_look_calls_nothing() -> None:
     assert isinstance(disposition, Nak)
     assert types[-1] == "NODE_STARTED"
     assert calls.names == []
+
+
+def test_who_hears_of_their_own_beginning_and_of_another_s_at_once_begins_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commit that began the node was not answered; when it is found in the log, the node is in other hands."""
+    performed, perform = list[str](), Work.perform
+
+    async def noted(work: Work, node_id: str) -> None:
+        performed.append(node_id)
+        await perform(work, node_id)
+
+    monkeypatch.setattr(Work, "perform", noted)
+    monkeypatch.setattr(job_handler, "LATE_SEC", AS_IT_IS)
+
+    async def body() -> None:
+        calls, world = Calls(), World(virtual=False)
+        flow = Flow("late") >> calls.task("before", 1) >> calls.task("only", 2)
+        try:
+            run_id = await world.submit(flow.name)
+            world.trouble.next("log.append", Fault.NONE, Fault.UNANSWERED)
+            world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only")
+            assert await world.hand({flow.name: flow}).work() == Leave()
+        finally:
+            await world.close()
+
+    asyncio.run(body())
+    assert performed == ["before"]
 
 
 def test_in_a_process_too_late_is_found_out_there_and_made_sure_of_here() -> None:

@@ -257,9 +257,13 @@ class Driver:
                     pass
 
     def _perform(self, node: NodeState) -> None:
-        """See a node through that a commit of ours has begun, unless whoever wrote the commit is about to."""
-        if node.is_at_work and (node.node_id, "run") not in self._running:
-            self._spawn(node.node_id, self._the_work().perform(node.node_id))
+        """See a node through that a commit of ours has begun, unless whoever wrote the commit is about to.
+
+        If we hear of our commit late, others may have begun the node anew behind it: then it is theirs.
+        """
+        work = self._the_work()
+        if node.is_at_work and node.worker_id == work.worker_id and (node.node_id, "run") not in self._running:
+            self._spawn(node.node_id, work.perform(node.node_id))
 
     def _announce(self, node_id: str) -> None:
         end = self._ends.pop(node_id, None)

@@ -4,7 +4,8 @@ Between the commit that begins an attempt and the first line of its function a p
 signal, a debugger, the lid of a laptop. Meanwhile the job goes to another worker, and the node may succeed there. So a
 function is called only shortly after the commit; whoever comes late reads the log first, and calls the function only if
 the attempt is still the newest. This is asked where the function is called, in its thread or process: a look before it
-is handed over would leave a gap of its own.
+is handed over would leave a gap of its own. And a look is as old as anything else by the time the function is called:
+whoever was away since looks again.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
@@ -28,8 +29,11 @@ from pyoco_server.flows.model import Isolation
 _PATIENCE_SEC: Final = 60.0
 """How long a thread waits for the event loop to have read the log."""
 
-_TRIES: Final = 3
-"""Where everything is slow, even those who hurry are late: then they are let through."""
+_STRICT_LOOKS: Final = 3
+"""Where everything is slow, even those who hurry are late: after so many looks they may be a little later each time."""
+
+_LENIENCE: Final = timedelta(seconds=0.1)
+"""How much later at first; then twice as much with every look, so that a look is young enough in the end."""
 
 
 class TooLateError(PyocoServerError):
@@ -56,8 +60,15 @@ class InTime(functools.partial[Any]):
         return made
 
 
+class Begun(NamedTuple):
+    """An attempt this process has begun."""
+
+    attempt: int
+    at: datetime
+
+
 class Fencing:
-    """Takes note of when this process began which attempts, and of when it last looked at the log.
+    """Takes note of which attempts this process began when, and of when it last looked at the log.
 
     A look tells of all attempts: when a thousand come late at once, one of them looks for all.
     """
@@ -66,7 +77,7 @@ class Fencing:
         """``late_sec``: less than anybody waits before they take over."""
         self.execution = execution
         self.late = timedelta(seconds=late_sec)
-        self.begun_at: dict[str, datetime] = {}
+        self.begun: dict[str, Begun] = {}
         self.looked_at: datetime | None = None
         self._looking: asyncio.Task[None] | None = None
         self._worker_id = worker_id
@@ -87,8 +98,8 @@ class Fencing:
     def _listen(self, events: Sequence[Event], _state: ExecutionState) -> None:
         for event in events:
             match event.payload:
-                case NodeStarted(node_id=node_id, worker_id=self._worker_id):
-                    self.begun_at[node_id] = event.occurred_at  # worked out before it was sent
+                case NodeStarted(node_id=node_id, attempt=attempt, worker_id=self._worker_id):
+                    self.begun[node_id] = Begun(attempt, event.occurred_at)  # worked out before it was sent
                 case _:  # not ours to begin
                     pass
 
@@ -99,13 +110,13 @@ class Fence:
     def __init__(self, workshop: Workshop, fencing: Fencing, node_id: str) -> None:
         self.problem: PyocoServerError | None = None
         """Why the function was not called, if it was not."""
+        self.attempt = fencing.begun[node_id].attempt
         self._workshop = workshop
         self._fencing = fencing
         self._execution = fencing.execution
-        self._late = fencing.late
         self._node_id = node_id
-        self._attempt = fencing.execution.state.nodes[node_id].attempt
-        self._known_at = fencing.begun_at.get(node_id)
+        self._known_at = fencing.begun[node_id].at
+        self._looks = 0
 
     async def call(
         self,
@@ -123,14 +134,12 @@ class Fence:
         )
         if isolation is not Isolation.PROCESS:
             return await call(self._in_time(function), watch=watch)
-        for _ in range(_TRIES):  # a process is not stopped when we are, and has no log to look at: it comes back to us
+        while True:  # a process is not stopped when we are, and has no log to look at: it comes back to us
             await self._look_if_late()
             try:
                 return await call(self._in_time_elsewhere(function), watch=watch)
             except TooLateError:
                 watch = None  # this one has seen a beginning
-        await self._look_if_late()
-        return await call(function, watch=watch)
 
     async def close(self) -> None:
         """Nothing to let go of: the places are another's."""
@@ -143,7 +152,7 @@ class Fence:
             return await function(*args, **kwargs)
 
         def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 as the function
-            if self._is_late():
+            while self._is_late():  # also after a look: the whole process may have been away before we heard of it
                 self._look_from_thread(loop)
             return function(*args, **kwargs)
 
@@ -152,15 +161,21 @@ class Fence:
     def _in_time_elsewhere(self, function: Callable[..., Any]) -> InTime:
         now = time.time()  # before anything else: should we be stopped here, it is late there
         made = InTime(function)
-        made.latest = now + (self._late - self._age()).total_seconds()
+        made.latest = now + (self._allowed() - self._age()).total_seconds()
         return made
 
     def _is_late(self) -> bool:
-        return self._age() > self._late
+        return self._age() > self._allowed()
 
     def _age(self) -> timedelta:
         """How long ago the attempt was known to be the newest."""
-        return timedelta.max if self._known_at is None else self._execution.clock.now() - self._known_at
+        return self._execution.clock.now() - self._known_at
+
+    def _allowed(self) -> timedelta:
+        """How old what we know may be when the function is called."""
+        if self._looks < _STRICT_LOOKS:
+            return self._fencing.late
+        return self._fencing.late + _LENIENCE * (1 << self._looks - _STRICT_LOOKS)
 
     def _look_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         looking = asyncio.run_coroutine_threadsafe(self._look_if_late(), loop)
@@ -174,11 +189,10 @@ class Fence:
     async def _look_if_late(self) -> None:
         """Make sure that the attempt is the newest; raises if it is not, or if nobody can say."""
         try:
-            for _ in range(_TRIES):  # one can be away while one looks, too
-                if not self._is_late():
-                    return
+            while self._is_late():  # one can be away while one looks, too
                 if not self._has_been_looked():
                     await self._fencing.look()
+                self._looks += 1
                 self._check_is_newest()
         except PyocoServerError as error:
             self.problem = error
@@ -187,13 +201,13 @@ class Fence:
     def _has_been_looked(self) -> bool:
         """Has somebody looked at the log lately, for another attempt of the run?"""
         looked_at = self._fencing.looked_at
-        return looked_at is not None and self._execution.clock.now() - looked_at <= self._late
+        return looked_at is not None and self._execution.clock.now() - looked_at <= self._allowed()
 
     def _check_is_newest(self) -> None:
-        self._known_at = self._fencing.looked_at
+        self._known_at = self._fencing.looked_at or self._known_at
         node = self._execution.state.nodes[self._node_id]
-        if node.attempt != self._attempt or node.is_terminal:
-            raise TooLateError(f"attempt {self._attempt} of '{self._node_id}' is over")
+        if node.attempt != self.attempt or node.is_terminal:
+            raise TooLateError(f"attempt {self.attempt} of '{self._node_id}' is over")
 
 
 def _seen(task: asyncio.Task[None]) -> None:

@@ -291,8 +291,8 @@ class Work:
     # --- Nodes -------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, node_id: str, task: TaskSpec) -> None:
-        number = self._execution.state.nodes[node_id].attempt
         fence = Fence(self._workshop, self._fencing, node_id) if self._fencing is not None else None
+        number = fence.attempt if fence is not None else self._execution.state.nodes[node_id].attempt
         attempt = self._begin(node_id, task, fence or self._workshop)
         try:
             outcome = await attempt.run()

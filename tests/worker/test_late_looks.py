@@ -1,7 +1,8 @@
-"""When many attempts come late at once, one look at the log tells all of them."""
+"""Whoever comes late looks at the log: one look tells all attempts, and a look that is old by then tells nothing."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -27,26 +28,32 @@ FAN = graph(
 
 
 class CountingLog(MemoryEventLog):
-    """Counts how often it is read."""
+    """Counts how often it is read; ``behind`` is done when somebody has read it, and has not seen yet what it says."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reads = 0
+        self.behind: Callable[[], None] = lambda: None
 
     @override
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
         self.reads += 1
         await asyncio.sleep(0)  # as long as others need to ask for the same
-        return await super().read(execution_id, after=after)
+        found = await super().read(execution_id, after=after)
+        self.behind()
+        return found
 
 
 class Hands:
-    """A clock whose hands are moved by the test."""
+    """A clock whose hands are moved by the test; ``jumps`` when a thread other than the loop's looks at it."""
 
     def __init__(self) -> None:
         self.time = T0
+        self.jumps = timedelta()
 
     def now(self) -> datetime:
+        if self.jumps and threading.current_thread() is not threading.main_thread():
+            self.time, self.jumps = self.time + self.jumps, timedelta()
         return self.time
 
     async def sleep(self, seconds: float) -> None:
@@ -71,8 +78,18 @@ class Late:
         await self.mine.do(StartExecution(execution_id=EXECUTION, actor=ME))
         for node in NODES:
             await self.mine.do(StartNode(execution_id=EXECUTION, actor=ME, node_id=node, worker_id="w1"))
-        self.clock.time += timedelta(seconds=2)
+        self.be_away(2)
         self.log.reads = 0
+
+    def be_away(self, seconds: float) -> None:
+        self.clock.time += timedelta(seconds=seconds)
+
+    async def take_over(self, node: str) -> None:
+        """What another worker does when the job is delivered to it."""
+        other = self.execution()
+        await other.load()
+        taken = StartNode(execution_id=EXECUTION, actor=ME, node_id=node, attempt=2, worker_id="w2")
+        await other.do(taken, observed=True)
 
     async def call(self, node: str, workshop: LocalWorkshop, *, in_thread: bool) -> Fence:
         fence = Fence(workshop, self.fencing, node)
@@ -109,14 +126,63 @@ def test_a_look_for_all_finds_the_one_that_was_taken_over() -> None:
     async def body() -> None:
         late, workshop = Late(), LocalWorkshop(threads=4, processes=1)
         await late.begin()
-        other = late.execution()
-        await other.load()
-        taken = StartNode(execution_id=EXECUTION, actor=ME, node_id="n7", attempt=2, worker_id="w2")
-        await other.do(taken, observed=True)
+        await late.take_over("n7")
         late.log.reads = 0
         fences = await asyncio.gather(*(late.call(node, workshop, in_thread=False) for node in NODES))
         assert sorted(late.called) == sorted({*NODES} - {"n7"})
         assert [fence.problem is not None for fence in fences] == [node == "n7" for node in NODES]
+        await workshop.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_who_was_away_while_they_looked_looks_again(in_thread: bool) -> None:
+    async def body() -> None:
+        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        await late.begin()
+        pauses = iter([60, 60])
+        late.log.behind = lambda: late.be_away(next(pauses, 0))
+        assert (await late.call("n0", workshop, in_thread=in_thread)).problem is None
+        assert late.called == ["n0"]
+        assert late.log.reads == 3
+        await workshop.close()
+
+    asyncio.run(body())
+
+
+def test_who_was_away_between_the_look_and_the_call_looks_again() -> None:
+    """The event loop has looked for the thread, and the thread goes on only when the process is awake again."""
+
+    async def body() -> None:
+        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        await late.begin()
+        fence = Fence(workshop, late.fencing, "n0")
+
+        async def look_and_be_taken_from(look: Callable[[], Awaitable[None]] = late.fencing.look) -> None:
+            await look()
+            if not late.clock.jumps:
+                await late.take_over("n0")
+                late.clock.jumps = timedelta(seconds=60)
+
+        late.fencing.look = look_and_be_taken_from  # type: ignore[method-assign]  # the real one, and what comes next
+        with pytest.raises(TooLateError):
+            await fence.call(lambda: late.called.append("n0"), {}, isolation=Isolation.THREAD)
+        assert late.called == []
+        assert isinstance(fence.problem, TooLateError)
+        await workshop.close()
+
+    asyncio.run(body())
+
+
+def test_where_every_look_takes_long_a_look_may_be_older_in_the_end() -> None:
+    async def body() -> None:
+        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        await late.begin()
+        late.log.behind = lambda: late.be_away(5)
+        assert (await late.call("n0", workshop, in_thread=True)).problem is None
+        assert late.called == ["n0"]
+        assert 3 < late.log.reads < 12
         await workshop.close()
 
     asyncio.run(body())
