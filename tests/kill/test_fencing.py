@@ -11,7 +11,7 @@ from pyoco_server.app.execution import Execution
 from pyoco_server.app.fencing import InTime, TooLateError
 from pyoco_server.app.work import Work
 from pyoco_server.core import Actor, ActorKind, graph_from_log
-from pyoco_server.core.commands import StartNode
+from pyoco_server.core.commands import StartNode, SucceedNode
 from pyoco_server.worker import job_handler
 from pyoco_server.worker.dispositions import Ack, Leave, Nak
 from tests.engine.flows import Calls
@@ -32,7 +32,7 @@ def _always_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_handler, "LATE_SEC", AT_ONCE)
 
 
-async def _take_over(world: World, run_id: str, node_id: str) -> None:
+async def _take_over(world: World, run_id: str, node_id: str, *, to_the_end: bool = False) -> None:
     """What another worker does when the job is delivered to it."""
     events, position = await world.log.inner.read(run_id)
     execution = Execution(run_id, graph_from_log(events), log=world.log.inner, clock=world.clock, new_id=world.new_id)
@@ -41,6 +41,10 @@ async def _take_over(world: World, run_id: str, node_id: str) -> None:
     await execution.do(
         StartNode(execution_id=run_id, actor=other, node_id=node_id, attempt=2, worker_id="other#1"), observed=True
     )
+    if to_the_end:
+        await execution.do(
+            SucceedNode(execution_id=run_id, actor=other, node_id=node_id, attempt=2, output={}), observed=True
+        )
 
 
 async def _late(flow: Flow, *, taken_over: bool, fault: Fault = Fault.NONE) -> tuple[object, list[str]]:
@@ -107,6 +111,25 @@ def test_who_hears_of_their_own_beginning_and_of_another_s_at_once_begins_nothin
 
     asyncio.run(body())
     assert performed == ["before"]
+
+
+def test_what_follows_from_the_work_of_another_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their beginning and their success are heard of at once, and so is that there is a next task to begin."""
+    monkeypatch.setattr(job_handler, "LATE_SEC", AS_IT_IS)
+
+    async def body() -> None:
+        calls, world = Calls(), World(virtual=False)
+        flow = Flow("late") >> calls.task("before", 1) >> calls.task("only", 2) >> calls.task("after", 3)
+        try:
+            run_id = await world.submit(flow.name)
+            world.trouble.next("log.append", Fault.NONE, Fault.UNANSWERED)
+            world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only", to_the_end=True)
+            assert await world.hand({flow.name: flow}).work() == Leave()
+        finally:
+            await world.close()
+        assert (await world.types(run_id))[-2:] == ["NODE_SUCCEEDED", "NODE_READY"]
+
+    asyncio.run(body())
 
 
 def test_in_a_process_too_late_is_found_out_there_and_made_sure_of_here() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
 from pyoco_server import wait
-from pyoco_server.core import EventType
+from pyoco_server.core import Event, EventType
 from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.messages import CATALOGUE
 from pyoco_server.worker.dispositions import Ack, Disposition, Leave
@@ -18,7 +19,7 @@ from tests.engine.flows import Calls
 from tests.invariants import check_no_repeats
 from tests.waiting import wait_until
 from tests.worker.faulty import Fault
-from tests.worker.world import USER, Hand, Held, World, attempt
+from tests.worker.world import PAUSE_SEC, USER, Hand, Held, World, attempt
 
 
 async def begin(hand: Hand, held: Held) -> "asyncio.Task[Disposition]":
@@ -26,6 +27,10 @@ async def begin(hand: Hand, held: Held) -> "asyncio.Task[Disposition]":
     working = asyncio.create_task(hand.work())
     await held.at_work()
     return working
+
+
+def _begun(events: Sequence[Event]) -> int:
+    return sum(isinstance(event.payload, NodeStarted) and event.payload.node_id == "held" for event in events)
 
 
 # --- Two workers -----------------------------------------------------------------------------------------------------
@@ -66,8 +71,13 @@ def test_a_worker_that_slept_through_the_takeover_commits_nothing() -> None:
         world.log.silent = True
         first = await begin(world.hand(flows, "w1"), held)
         await world.pass_time(31)
-        second = await begin(world.hand(flows, "w2"), held)
+        second = asyncio.create_task(world.hand(flows, "w2").work())
+        while _begun(await world.events(run_id)) < 2:  # noqa: ASYNC110 the log has nothing to wait at
+            await asyncio.sleep(0)
+        passing = asyncio.create_task(world.pass_time(PAUSE_SEC))  # not by itself: the first is at work
+        await held.at_work()
         held.let_go()
+        await passing
         dispositions = sorted([type(await first).__name__, type(await second).__name__])
         assert dispositions == ["Ack", "Leave"]
         assert (await world.stored(run_id))["status"] == "COMPLETED"
@@ -255,7 +265,7 @@ def test_a_run_is_handed_back_at_once_and_gone_on_with_by_another() -> None:
         held.let_go()
         before = world.clock.now()
         assert await world.hand(flows, "w2").work() == Ack()
-        assert world.clock.now() == before
+        assert (world.clock.now() - before).total_seconds() == PAUSE_SEC
 
     attempt(body)
 

@@ -45,6 +45,8 @@ Flows = Mapping[str, Flow] | Resolver
 
 USER = Actor(ActorKind.USER, "ann")
 PATIENCE_SEC = 20.0
+PAUSE_SEC = 0.5
+"""Between the commit that takes a node out of other hands and its call."""
 
 
 class World:

@@ -232,6 +232,9 @@ class Driver:
 
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
         work = self._the_work()
+        if any(_is_begun_by_another(event, work.worker_id) for event in events):
+            self._taken_over = True
+            self._at_rest.set()  # first: what follows from their events is theirs to do
         for effect in effects(events, state):
             match effect:
                 case RunNode(node_id=node_id):
@@ -248,9 +251,6 @@ class Driver:
             match event.payload:
                 case NodeStarted(node_id=node_id, worker_id=work.worker_id):
                     self._perform(state.nodes[node_id])
-                case NodeStarted(worker_id=str()):
-                    self._taken_over = True
-                    self._at_rest.set()
                 case NodeSucceeded(node_id=node_id) | NodeFailed(node_id=node_id) | NodeCanceled(node_id=node_id):
                     self._announce(node_id)
                 case _:  # nothing to do about it here
@@ -345,3 +345,8 @@ class Driver:
         if self._work is None:
             raise RuntimeError("nothing to do before drive() was called")
         return self._work
+
+
+def _is_begun_by_another(event: Event, worker_id: str) -> bool:
+    payload = event.payload
+    return isinstance(payload, NodeStarted) and payload.worker_id is not None and payload.worker_id != worker_id

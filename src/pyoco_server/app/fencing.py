@@ -6,6 +6,10 @@ function is called only shortly after the commit; whoever comes late reads the l
 the attempt is still the newest. This is asked where the function is called, in its thread or process: a look before it
 is handed over would leave a gap of its own. And a look is as old as anything else by the time the function is called:
 whoever was away since looks again.
+
+Whoever takes over does their part: they wait, after the commit that says so, until those who looked before it have
+called the function or are late. So nobody calls it when another has succeeded already. What is left is a process that
+is stopped just between its look at the clock and the function's first line: nobody but the function could notice that.
 """
 
 import asyncio
@@ -29,7 +33,10 @@ from pyoco_server.flows.model import Isolation
 _PATIENCE_SEC: Final = 60.0
 """How long a thread waits for the event loop to have read the log."""
 
-_STRICT_LOOKS: Final = 3
+_PAUSE: Final = 2.5
+"""Times what is late: where everything is slow, whoever is in time may take a moment to come from there to the call."""
+
+_STRICT_LOOKS: Final = 5
 """Where everything is slow, even those who hurry are late: after so many looks they may be a little later each time."""
 
 _LENIENCE: Final = timedelta(seconds=0.1)
@@ -82,6 +89,10 @@ class Fencing:
         self._looking: asyncio.Task[None] | None = None
         self._worker_id = worker_id
         execution.subscribe(self._listen)
+
+    async def until_others_are_late(self) -> None:
+        """Wait, behind our commit, until nobody can act any more on what they read before it."""
+        await self.execution.clock.sleep(_PAUSE * self.late.total_seconds())
 
     async def look(self) -> None:
         """Read what is new in the log; those who want to at the same time share it."""

@@ -120,6 +120,9 @@ class Work:
             attempt = node.attempt + 1
             if not await self._tell(StartNode, node_id, attempt=attempt, worker_id=self.worker_id):
                 return
+            is_taken = node.is_at_work and node.worker_id != self.worker_id and isinstance(step, TaskStep)
+            if is_taken and self._fencing is not None:
+                await self._fencing.until_others_are_late()
         await self.perform(node_id)
 
     async def perform(self, node_id: str) -> None:
