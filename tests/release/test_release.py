@@ -1,10 +1,11 @@
-"""What is built, twice; and what was built, installed and used. ``make release-check`` does it for every Python."""
+"""What is built, twice; and what was built, installed and used with every supported Python that is here."""
 
+import functools
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,15 @@ from tools.release_check import (
     check_versions,
     check_wheel,
     copy_sources,
+    install,
     make_builder,
     make_environment,
-    pip,
     pythons,
     run,
 )
 
+OURS = "{}.{}".format(*sys.version_info)
+HERE = {found.version: found.path for found in pythons()}
 pytestmark = pytest.mark.timeout(300)  # whoever comes first waits for what builds, which is fetched, and for the build
 
 
@@ -50,13 +53,22 @@ def built(place: Path, builder: Path, sources: Path) -> Built:
 
 
 @pytest.fixture(scope="module")
-def installed(place: Path, built: Built) -> Path:
-    """An environment with the wheel, which borrows what the wheel needs from the tests' own."""
-    python = make_environment(Path(sys.executable), place / "installed")
-    pip(python, "install", "--no-deps", built.wheel)
-    packages = run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
-    (Path(packages) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python
+def install_for(place: Path, built: Built) -> Callable[[str], Path]:
+    """Makes a clean environment of that Python, with the wheel and what it needs; its interpreter."""
+
+    @functools.cache
+    def make(version: str) -> Path:
+        python = make_environment(HERE[version], place / version)
+        install(python, built.wheel)
+        return python
+
+    return make
+
+
+@pytest.fixture
+def installed(install_for: Callable[[str], Path]) -> Path:
+    """The environment of the Python we run on."""
+    return install_for(OURS)
 
 
 def test_two_builds_in_different_places_are_the_same_to_the_byte(
@@ -87,14 +99,18 @@ def test_the_wheel_can_be_made_again_from_the_sdist(place: Path, builder: Path, 
     check_same(built, build(builder, unpacked, place / "from-sdist"))
 
 
-def test_what_was_installed_runs_flows_and_serves_the_dashboard(installed: Path, place: Path) -> None:
-    where = run([installed, "-c", "import pyoco_server; print(pyoco_server.__file__)"]).strip()
-    assert Path(where).is_relative_to(installed.parent.parent)
-    check_use(installed, place / "use")
-
-
-def test_the_programs_say_which_version_they_are(installed: Path) -> None:
-    check_versions(installed)
+@pytest.mark.parametrize("version", HERE)
+def test_what_was_installed_runs_flows_and_serves_the_dashboard(
+    install_for: Callable[[str], Path], version: str, tmp_path: Path
+) -> None:
+    python = install_for(version)
+    where, runs_on = run([python, "-c", "import pyoco_server, sys; print(pyoco_server.__file__, sys.version)"]).split()[
+        :2
+    ]
+    assert Path(where).is_relative_to(python.parent.parent)
+    assert runs_on.startswith(f"{version}.")
+    check_versions(python)
+    check_use(python, tmp_path)
 
 
 def test_a_project_that_uses_the_package_passes_mypy_strict(installed: Path, tmp_path: Path) -> None:
@@ -117,5 +133,4 @@ def _copied(directory: Path) -> Path:
 
 
 def test_the_python_we_run_on_is_among_those_the_release_is_checked_with() -> None:
-    version = "{}.{}".format(*sys.version_info)
-    assert [found.path for found in pythons() if found.version == version] == [Path(sys.executable)]
+    assert HERE[OURS] == Path(sys.executable)
