@@ -345,3 +345,19 @@ def test_pulls_cancelled_at_any_moment_lose_nothing(backend: Backend) -> None:
         return got
 
     assert attempt(backend, body, ack_wait_sec=10, max_deliver=5) == jobs
+
+
+@pytest.mark.parametrize("delay_sec", [0.0, 0.05])
+def test_who_has_lost_a_job_cannot_take_it_from_whoever_has_it_now(backend: Backend, delay_sec: float) -> None:
+    async def body(queue: WorkQueue) -> None:
+        await publish(queue, "a")
+        lost = await get(queue)
+        await asyncio.sleep(ACK_WAIT_SEC)
+        mine = await get(queue)
+        assert mine.times_delivered == 2
+        await lost.nak(delay_sec)
+        await nothing(queue)
+        await mine.ack()
+        await counted(queue, 0)
+
+    attempt(backend, body)

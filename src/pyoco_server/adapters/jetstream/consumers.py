@@ -22,8 +22,14 @@ class Settings(msgspec.Struct, frozen=True):
     max_deliver: int = -1
     max_ack_pending: int = -1
     max_expires: int = 0
+    ack_wait: int = 30_000_000_000
     filter_subject: str = ""
     deliver_subject: str = ""
+
+    @property
+    def ack_wait_sec(self) -> float:
+        """How long a job is left with whoever has it and says nothing."""
+        return self.ack_wait / 1e9
 
     @property
     def max_expires_sec(self) -> float | None:

@@ -8,7 +8,7 @@ from nats.js.api import Header
 from nats.js.errors import NotFoundError
 
 from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
-from pyoco_server.adapters.jetstream.consumers import Consumer, Consumers
+from pyoco_server.adapters.jetstream.consumers import Consumer, Consumers, Settings
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.pulls import GRACE_SEC, ConsumerGoneError, Pulls
 from pyoco_server.app.ports import TooLargeError, UnavailableError
@@ -23,23 +23,37 @@ _SECOND_LOOK_SEC: Final = 0.2
 class JetStreamDelivery:
     """A job in a worker's hands. All it says to the queue is confirmed by the queue."""
 
-    __slots__ = ("_connection", "_message", "body", "is_last", "subject", "tag", "times_delivered")
+    __slots__ = (
+        "_ack_wait_sec",
+        "_connection",
+        "_held_until",
+        "_message",
+        "body",
+        "is_last",
+        "subject",
+        "tag",
+        "times_delivered",
+    )
 
-    def __init__(self, connection: Connection, message: Msg, tag: str, max_deliver: int) -> None:
+    def __init__(self, connection: Connection, message: Msg, tag: str, settings: Settings) -> None:
         self._connection = connection
         self._message = message
+        self._ack_wait_sec = settings.ack_wait_sec
+        self._held_until = asyncio.get_running_loop().time() + self._ack_wait_sec
         self.tag = tag
         self.subject = message.subject
         self.body = message.data
         self.times_delivered = message.metadata.num_delivered
-        self.is_last = 0 < max_deliver <= self.times_delivered
+        self.is_last = 0 < settings.max_deliver <= self.times_delivered
 
     async def ack(self) -> None:
         """Take it out of the queue."""
         await self._say(b"+ACK")
 
     async def nak(self, delay_sec: float) -> None:
-        """Deliver it again after so long."""
+        """Deliver it again after so long, unless it may be in other hands by now: from those it would be taken."""
+        if asyncio.get_running_loop().time() > self._held_until:
+            return
         await self._say(b'-NAK {"delay":%d}' % int(delay_sec * 1e9) if delay_sec > 0 else b"-NAK")
 
     async def term(self) -> None:
@@ -48,7 +62,10 @@ class JetStreamDelivery:
 
     async def in_progress(self) -> None:
         """Begin the ack wait anew."""
+        said_at = asyncio.get_running_loop().time()
         await self._say(b"+WPI")
+        if said_at <= self._held_until:  # else it may have been too late, and nobody tells
+            self._held_until = said_at + self._ack_wait_sec
 
     async def _say(self, word: bytes) -> None:
         with translated():
@@ -165,7 +182,7 @@ class JetStreamWorkQueue:
             self._bindings.pop(tag, None)
             raise
         # Nothing may be awaited from here on: a cancelled pull would take the job with it.
-        return JetStreamDelivery(self._connection, message, tag, consumer.config.max_deliver) if message else None
+        return JetStreamDelivery(self._connection, message, tag, consumer.config) if message else None
 
     def _known(self, tag: str, *, since: float | None = None) -> Consumer | None:
         """The consumer of the tag as we know it, if we know it well enough: its settings may change at any time."""

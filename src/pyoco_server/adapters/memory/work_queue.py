@@ -96,8 +96,9 @@ class MemoryDelivery:
         self._queue.settle(self._job)
 
     async def nak(self, delay_sec: float) -> None:
-        """Deliver it again after so long."""
-        self._queue.postpone(self._job, delay_sec)
+        """Deliver it again after so long, unless it is in other hands by now."""
+        if self._job.times_delivered == self._times_delivered:
+            self._queue.postpone(self._job, delay_sec)
 
     async def term(self) -> None:
         """Never deliver it again."""

@@ -46,7 +46,7 @@ class Delivery(Protocol):
         ...
 
     async def nak(self, delay_sec: float) -> None:
-        """Not done: deliver it again after so long."""
+        """Not done: deliver it again after so long. Whoever has it by now, since the ack wait was over, keeps it."""
         ...
 
     async def term(self) -> None:
