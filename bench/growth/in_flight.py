@@ -101,7 +101,10 @@ async def _hold(site: Site, count: int) -> None:
     asker = Asker(site.port)
     run_ids = await asker.submit_many("held", count, AT_A_TIME)
     for run_id in reversed(run_ids[-2 * IN_FLIGHT :]):
-        await asker.until(run_id, runs_a_task, pause_sec=SELDOM_SEC)
+        try:
+            await asker.until(run_id, runs_a_task, pause_sec=SELDOM_SEC)
+        except TimeoutError as error:
+            raise TimeoutError(f"of those submitted, one is not at work: {error}") from error
 
 
 async def _latency(site: Site, count: int) -> float:
