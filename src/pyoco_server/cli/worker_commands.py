@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from pyoco_server.app.worker_views import ACTIVE, STATES
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import connected
 from pyoco_server.cli.output import (
@@ -24,7 +25,6 @@ from pyoco_server.core.wire import JsonObject
 if TYPE_CHECKING:
     from pyoco_server.cli.subcommands import Subcommands
 
-_STATES = ("RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED")
 _COLUMNS = (
     Column("WORKER ID", lambda worker: worker.get("worker_id")),
     Column("STATE", lambda worker: worker.get("state")),
@@ -46,7 +46,7 @@ def add_to(subcommands: "Subcommands") -> None:
         choices=["active", "all"],
         help="those that are there, or all (active, unless --state says otherwise)",
     )
-    workers.add_argument("--state", choices=_STATES, help="only workers in this state")
+    workers.add_argument("--state", choices=STATES, help="only workers in this state")
     workers.add_argument("--include-hidden", action="store_true", help="hidden ones, too")
     workers.add_argument(
         "--limit", metavar="N", type=kinds.whole_number(1, 500), help="at most so many (100; up to 500)"
@@ -71,7 +71,7 @@ def add_to(subcommands: "Subcommands") -> None:
 
 
 def _workers(arguments: argparse.Namespace) -> int:
-    is_of_those_gone = arguments.state not in {None, "RUNNING", "IDLE"}
+    is_of_those_gone = arguments.state is not None and arguments.state not in ACTIVE
     with connected(arguments) as client:
         found = client.workers(
             scope=arguments.scope or ("all" if is_of_those_gone else None),
