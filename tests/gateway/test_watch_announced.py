@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed, MemorySnapshots
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.index_keeper import IndexKeeper
-from pyoco_server.app.ports import StoredSnapshot, UnavailableError
+from pyoco_server.app.ports import SnapshotChange, StoredSnapshot, UnavailableError
 from pyoco_server.gateway.watching import MOST_LOOKS, Watcher, WatchHub
 from tests.adapters.nats_server import NatsServer
 from tests.gateway.sse import watching
@@ -23,15 +26,15 @@ class Store:
     def __init__(self) -> None:
         self.revision = 1
         self.looks = 0
-        self.is_away = False
+        self.error: Exception | None = None
         self.let_go = asyncio.Event()
 
     async def look(self) -> StoredSnapshot | None:
         self.looks += 1
         seen = self.revision
         await self.let_go.wait()
-        if self.is_away:
-            raise UnavailableError("no answer")
+        if self.error is not None:
+            raise self.error
         return StoredSnapshot("r", json.dumps({"n": seen}).encode(), 0, seen) if seen else None
 
 
@@ -76,13 +79,38 @@ def test_what_cannot_be_looked_at_is_left_to_the_index() -> None:
         hub, store = WatchHub(most=10, most_per_client=10), Store()
         store.let_go.set()
         with hub.watch("r", "a") as watcher:
-            store.is_away = True
+            store.error = UnavailableError("no answer")
             hub.announced("r", store.look)
             await wait_until(lambda: not hub._looking)
-            store.is_away, store.revision = False, 0  # it was removed
+            store.error, store.revision = None, 0  # it was removed
             hub.announced("r", store.look)
             await wait_until(lambda: not hub._looking)
             assert [await shown(watcher), store.looks] == [None, 2]
+
+    asyncio.run(body())
+
+
+def test_a_look_that_crashes_is_told_with_its_id_and_those_who_watch_hear_of_what_comes_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def body() -> None:
+        hub, store = WatchHub(most=10, most_per_client=10), Store()
+        store.let_go.set()
+        with hub.watch("r", "a") as watcher:
+            store.error = RuntimeError("nobody thought of this")
+            hub.announced("r", store.look)
+            await wait_until(lambda: not hub._looking)
+            [told] = [record for record in caplog.records if record.levelno == logging.ERROR]
+            assert told.__dict__["err_id"] == "ERR-PYOCO-0106"
+            assert told.__dict__["run_id"] == "r"
+            assert told.exc_info is not None
+            assert told.exc_info[1] is store.error
+            hub.tell(SnapshotChange("r", b'{"n": 1}', 1))  # by the index
+            assert await shown(watcher) == 1
+            store.error, store.revision = None, 2
+            hub.announced("r", store.look)
+            await wait_until(lambda: not hub._looking)
+            assert [await shown(watcher), store.looks] == [2, 2]
 
     asyncio.run(body())
 

@@ -14,6 +14,7 @@ from pyoco_server.core.wire import JsonObject
 from pyoco_server.gateway.errors import TooManyError
 from pyoco_server.gateway.run_views import snapshot_view
 from pyoco_server.gateway.shared_reads import SharedReads
+from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 
@@ -129,6 +130,8 @@ class WatchHub:
                     return
         except UnavailableError:
             _log.debug("a change is left to the index", extra={"action": "watchers_told_later", "run_id": run_id})
+        except Exception as error:  # noqa: BLE001 nobody awaits a look; the index tells the watchers, later
+            log_error(_log, "ERR-PYOCO-0106", action="watchers_told_later", exc=error, run_id=run_id)
         finally:
             self._announced.discard(run_id)
             del self._looking[run_id]
