@@ -127,6 +127,12 @@ class Scene:
         return await self.world.queue.inner.pull("default", timeout_sec=0) is not None
 
 
+async def wait_until_looked(made: Scene, looks: list[None], times: int) -> None:
+    """Look until what is in hand was looked at so often."""
+    while len(looks) < times:
+        await made.look(graces=0.1)
+
+
 def scene(body: Callable[[Scene], Awaitable[None]]) -> None:
     attempt(lambda world: body(Scene(world)))
 
@@ -346,6 +352,56 @@ def test_jobs_of_others_are_left_alone() -> None:
         made.lose()
         await made.look()
         assert not await made.is_back_in_the_queue()
+        made.held.let_go()
+        assert await working == Ack()
+
+    scene(body)
+
+
+def test_however_many_die_together_each_log_is_read_once_a_look_and_who_lives_keeps_its_jobs() -> None:
+    async def body(made: Scene) -> None:
+        *dying, alive = hands = [made.world.hand(made.flows, f"w{number}") for number in range(6)]
+        working: dict[str, list[asyncio.Task[object]]] = {hand.instance_id: [] for hand in hands}
+        for hand in hands * 2:
+            await made.world.submit("held")
+            working[hand.instance_id].append(asyncio.create_task(hand.work()))
+        runs = 2 * len(hands)
+        await wait_until(lambda: made.held.began == runs)
+        for hand in hands:
+            await made.announce(hand)
+        for hand in dying:
+            made.signs.now[hand.instance_id] = Sign.NOBODY
+            for task in working[hand.instance_id]:
+                await die(made.world, task)
+        before = made.world.trouble.calls.count("log.read")
+        await made.look()
+        reads = made.world.trouble.calls.count("log.read") - before
+        assert reads <= 3 * runs  # in the middle of the grace, at its end, and to spare
+        back = 0
+        while await made.is_back_in_the_queue():
+            back += 1
+        assert back == 2 * len(dying)
+        made.held.let_go()
+        assert await asyncio.gather(*working[alive.instance_id]) == [Ack(), Ack()]
+
+    scene(body)
+
+
+def test_an_outage_of_ours_while_all_is_looked_at_is_no_verdict() -> None:
+    async def body(made: Scene) -> None:
+        looks: list[None] = []
+
+        def cut_off() -> None:
+            looks.append(None)
+            if len(looks) == 2:  # the second is for the verdict
+                made.signs.outages += 1
+
+        made.gateway = made.another(Slow(made.world.queue.inner, 0.0, cut_off))
+        _, working = await made.at_work()
+        made.lose()
+        await wait_until_looked(made, looks, 2)
+        assert not await made.is_back_in_the_queue()
+        made.lose(Sign.ANSWERED)
         made.held.let_go()
         assert await working == Ack()
 

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -52,6 +52,11 @@ class _Worker(msgspec.Struct):
     """What its runs had told by the middle of the grace."""
     tries: int = 0
     """How often we have tried to give its jobs to others; from the first on, that is ours to do."""
+
+    @property
+    def mark(self) -> str:
+        """How it signs in logs."""
+        return worker_mark(self.worker_id, self.instance_id)
 
     def begin_anew(self) -> None:
         """What was heard before says nothing any more."""
@@ -142,9 +147,15 @@ class DeadWorkers:
             return
         for worker, sign in zip(workers, signs, strict=True):
             self._note(worker, sign, loop.time())
-        for worker in workers:
-            if worker.nobody_since is not None and worker.instance_id in self._known:
-                await self._doubt(worker, loop.time() - worker.nobody_since)
+        now = loop.time()
+        doubtful = [worker for worker in workers if worker.instance_id in self._known and self._is_due(worker, now)]
+        if not doubtful:
+            return
+        in_hand = await self._held_by(doubtful)
+        ends = (self._doubt(worker, in_hand[worker.mark]) for worker in doubtful if worker.instance_id in self._known)
+        for end in await asyncio.gather(*ends, return_exceptions=True):
+            if end is not None:  # those who went well are seen to; the others are looked at again
+                raise end
 
     async def _meet_until(self, end: float) -> None:
         """Ask newcomers at once: only who has answered can be missed, and some do not live long."""
@@ -174,18 +185,20 @@ class DeadWorkers:
 
     # --- Who is gone -------------------------------------------------------------------------------------------------
 
-    async def _doubt(self, worker: _Worker, gone_for: float) -> None:
-        """Nobody has listened in its place for so long: take note of what its runs tell, and then compare.
+    def _is_due(self, worker: _Worker, now: float) -> bool:
+        """Has nobody listened in its place for long enough to look at what it has in hand?"""
+        if worker.nobody_since is None:
+            return False
+        return now - worker.nobody_since >= (self._grace_sec / 2 if worker.heartbeats is None else self._grace_sec)
+
+    async def _doubt(self, worker: _Worker, in_hand: Sequence[_Held]) -> None:
+        """In the middle of the grace take note of what its runs tell, and compare at the end.
 
         A heartbeat is a sign of life, and so is a run that was not in its hands before.
         """
         if worker.heartbeats is None:
-            if gone_for >= self._grace_sec / 2:
-                worker.heartbeats = {held.run_id: held.heartbeat for held in await self._held_by(worker)}
+            worker.heartbeats = {held.run_id: held.heartbeat for held in in_hand}
             return
-        if gone_for < self._grace_sec:
-            return
-        in_hand = await self._held_by(worker)
         if any((held.run_id, held.heartbeat) not in worker.heartbeats.items() for held in in_hand):
             _log.warning(
                 "worker '%s' cannot be asked for a sign of life, but its runs show one",
@@ -195,12 +208,15 @@ class DeadWorkers:
             worker.has_answered = False
             worker.begin_anew()
             return
-        if in_hand and await self._ask(worker) is not Sign.NOBODY:  # to read all that takes its time
+        if in_hand and not await self._is_still_gone(worker):  # to read all that takes its time
             worker.begin_anew()
             return
         if in_hand and (worker.tries or await self._claim(worker)):
             await self._give_back(worker, in_hand)
         self._known.pop(worker.instance_id, None)
+
+    async def _is_still_gone(self, worker: _Worker) -> bool:
+        return await self._ask(worker) is Sign.NOBODY and self._liveness.outages == self._outages
 
     async def _claim(self, worker: _Worker) -> bool:
         """Take it on us; False if somebody else has, or the worker has said good-bye."""
@@ -234,13 +250,20 @@ class DeadWorkers:
 
     # --- What it has in hand -----------------------------------------------------------------------------------------
 
-    async def _held_by(self, worker: _Worker) -> list[_Held]:
-        """The jobs whose runs were last gone on with by this process, and are not done with."""
-        mark = worker_mark(worker.worker_id, worker.instance_id)
-        found = await asyncio.gather(*(self._if_held(job, mark) for job in await self._jobs.look(worker.tags)))
-        return [held for held in found if held is not None]
+    async def _held_by(self, workers: Sequence[_Worker]) -> Mapping[str, Sequence[_Held]]:
+        """By mark: the jobs whose runs were last gone on with by one of these, and are not done with.
 
-    async def _if_held(self, job: HeldJob, mark: str) -> _Held | None:
+        Each is read once, however many workers died together and have a tag in common.
+        """
+        held_by: dict[str, list[_Held]] = {worker.mark: [] for worker in workers}
+        jobs = await self._jobs.look({tag for worker in workers for tag in worker.tags})
+        for found in await asyncio.gather(*(self._if_held(job, held_by.keys()) for job in jobs)):
+            if found is not None:
+                mark, held = found
+                held_by[mark].append(held)
+        return held_by
+
+    async def _if_held(self, job: HeldJob, marks: Container[str]) -> tuple[str, _Held] | None:
         async with self._gate:
             try:
                 run_id = decode_job(job.body).run_id
@@ -249,24 +272,29 @@ class DeadWorkers:
                 raise
             except PyocoServerError:  # no job, or no log: whoever is given it says so
                 return None
-            if not _is_driven_by(events, mark):
+            mark = _last_begun_by(events)
+            if mark is None or mark not in marks or not _goes_on(events):
                 return None
             stored = await self._snapshots.read(run_id)
             said = (json_object(stored.body) if stored is not None else None) or {}
             if stored is not None and stored.position == position and said.get("driven_by") is None:
                 return None  # it was put aside; if it was woken since, whoever has the job has not begun
-            return _Held(job, run_id, said.get("heartbeat_at"))
+            return mark, _Held(job, run_id, said.get("heartbeat_at"))
 
 
 def _is_token(value: object) -> bool:
     return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
 
 
-def _is_driven_by(events: Sequence[Event], mark: str) -> bool:
-    """Did this process begin the run's last task, and is there more to do than to wait for people?"""
-    payloads = [event.payload for event in events]
-    began = [payload.worker_id for payload in payloads if isinstance(payload, NodeStarted) and payload.worker_id]
-    if not began or began[-1] != mark:
-        return False
+def _last_begun_by(events: Sequence[Event]) -> str | None:
+    """How the process signed that began the run's last task."""
+    payloads = (event.payload for event in reversed(events))
+    return next(
+        (payload.worker_id for payload in payloads if isinstance(payload, NodeStarted) and payload.worker_id), None
+    )
+
+
+def _goes_on(events: Sequence[Event]) -> bool:
+    """Is there more to do than to wait for people?"""
     state = fold(events)
     return not state.is_terminal and any(node.status is not NodeStatus.WAITING for node in state.live_nodes())

@@ -13,7 +13,7 @@ from nats.js.errors import NotFoundError
 from pyoco_server.adapters.jetstream.connection import Connection, translated
 from pyoco_server.adapters.jetstream.consumers import Consumer, Consumers
 from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.work_queue import HeldJob
 
@@ -50,15 +50,30 @@ class JetStreamHeldJobs:
             await self._connection.say(job.handle, b"-NAK")
 
     async def _held_of(self, consumer: Consumer, tag: str) -> list[HeldJob]:
+        subject, last = consumer.config.filter_subject, consumer.delivered.stream_seq
         found: list[HeldJob] = []
         start = consumer.ack_floor.stream_seq + 1
-        while len(found) < _MOST:
-            message = await self._reader.first(consumer.config.filter_subject, start=start)
-            if message is None or message.sequence > consumer.delivered.stream_seq:
+        while len(found) < _MOST and (messages := await self._from(subject, start)):
+            found += (
+                HeldJob(message.sequence, tag, message.data, self._reply_to(consumer, message.sequence))
+                for message in messages
+                if message.sequence <= last
+            )
+            start = messages[-1].sequence + 1
+            if start > last:
                 break
-            found.append(HeldJob(message.sequence, tag, message.data, self._reply_to(consumer, message.sequence)))
-            start = message.sequence + 1
-        return found
+        return found[:_MOST]
+
+    async def _from(self, subject: str, start: int) -> list[StoredMessage]:
+        """Some of what is there from a sequence on, in order; that there is nothing only the leader knows.
+
+        A replica may lag behind. That it may still have what was settled does no harm: to give that back is nothing.
+        """
+        page = await self._reader.page(subject, start=start)
+        if page.messages:
+            return page.messages
+        first = await self._reader.first(subject, start=start)
+        return [] if first is None else [first]
 
     def _reply_to(self, consumer: Consumer, sequence: int) -> str:
         """Where a worker answers for a job: the count and the time of its delivery are of no consequence."""

@@ -122,6 +122,7 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
         subjects=[f"{names.work_prefix}.>"],
         retention=RetentionPolicy.WORK_QUEUE,
         discard=DiscardPolicy.NEW,
+        allow_direct=True,
         duplicate_window=_DUPLICATE_WINDOW_SEC,
     )
     yield _stream(
