@@ -1,53 +1,23 @@
 """One of three nodes is killed under load and comes back: nothing that was acknowledged is lost."""
 
 import asyncio
-import contextlib
 import random
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from pyoco_server import bootstrap
 from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.replicas import set_replicas
 from pyoco_server.adapters.jetstream.resources import stream_names
 from pyoco_server.bootstrap import names_of
 from pyoco_server.client import ApiError, AsyncClient, GatewayUnreachableError
-from pyoco_server.settings import load_settings
-from tests.cluster.documented import Address
-from tests.cluster.nodes import Cluster, Node, ask, leader_of, until_replicated
+from tests.cluster.nodes import ask, leader_of, until_replicated
+from tests.cluster.stand import three_nodes
 from tests.kill.checking import check_queue_is_empty, check_runs
-from tests.kill.crew import HASTY, Crew, free_port
 
 FLOWS = ("chain", "fan", "retried", "rested", "stored", "ask")
-
-
-@contextlib.asynccontextmanager
-async def three_nodes(home: Path) -> AsyncIterator[tuple[Cluster, Crew]]:
-    """The worked example: a cluster, streams which are given replicas once they exist, then a gateway."""
-    host = "127.0.0.1"
-    addresses = [Address(f"nats-{number}", host, free_port(), free_port()) for number in (1, 2, 3)]
-    cluster = Cluster([Node(address, home / address.name) for address in addresses])
-    try:
-        cluster.start()
-        await cluster.ready()
-        everywhere = {**HASTY, "PYOCO_NATS_URL": cluster.url, "PYOCO_LOAD_DOTENV": "0"}
-        settings = load_settings(everywhere).settings
-        async with bootstrap.open_platform(settings, name="tester") as platform:  # which creates the streams
-            await set_replicas(platform.connection, names_of(settings), 3)  # as 'pyoco-server replicas 3' does
-        async with bootstrap.open_platform(settings, name="tester") as platform:
-            crew = Crew(platform, settings, everywhere, home)
-            try:
-                await crew.start_gateway("gateway").ready()
-                yield cluster, crew
-            finally:
-                await crew.end_all()
-    finally:
-        cluster.kill()
 
 
 class Load:
@@ -93,6 +63,7 @@ async def _leader_killed(home: Path) -> None:
         stored = (await ask(js, "STREAM.NAMES"))["streams"]
         assert sorted(streams) == sorted(stored), "docs/production.md names all streams"
         assert crew.platform.log._from_leader, "a replica that lags behind must not be taken for the log"
+        await crew.start_gateway("gateway").ready()
         for _ in range(2):
             await crew.start_worker().ready()
         await until_replicated(js, streams)

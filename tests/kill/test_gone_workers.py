@@ -10,58 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pyoco_server.core.payloads import NodeStarted
 from tests.adapters.proxy import Proxy, proxy_to
 from tests.kill.checking import check_queue_is_empty, check_runs
-from tests.kill.fleet import Fleet, Snapshot, WorkerProcess, eventually, fleet, report, timeout
+from tests.kill.fleet import Fleet, WorkerProcess, eventually, fleet, report, timeout
+from tests.kill.gone import ACK_WAIT, SOONER_SEC, is_known, marks, with_runs, workers_of
 from tests.kill.test_poison import supervise
 
-ACK_WAIT: Final = {"PYOCO_CONSUMER_ACK_WAIT_SEC": "30", "PYOCO_ACK_PROGRESS_INTERVAL_SEC": "10"}
 GRACE_SEC: Final = 1.0
-SOONER_SEC: Final = 15.0
-"""Far below the ack wait, however busy the machine is."""
-
-
-def _at_work(snapshot: Snapshot) -> bool:
-    return bool(snapshot["status"] == "RUNNING" and snapshot["driven_by"])
-
-
-async def _with_runs(all_there: Fleet, flows: list[str]) -> list[str]:
-    """Runs that are at work."""
-    runs = await all_there.submit_all(flows)
-    await all_there.until_all(runs, _at_work)
-    return runs
-
-
-async def _is_known(all_there: Fleet, worker: str) -> None:
-    """Wait until a gateway has asked the worker; it says nothing of that, but asks whoever has written its entry."""
-    record = await all_there.platform.workers.get(worker)
-    assert record is not None
-    asked = asyncio.Event()
-
-    async def on_question(_message: object) -> None:
-        asked.set()
-
-    subscription = await all_there.platform.connection.nc.subscribe(
-        f"pyoco.alive.{record['instance_id']}", cb=on_question
-    )
-    for _ in range(2):  # who is asked once more has answered before
-        asked.clear()
-        async with asyncio.timeout(30):
-            await asked.wait()
-    await subscription.unsubscribe()
-
-
-async def _marks(all_there: Fleet, run_id: str) -> list[str]:
-    """How those signed who began a task of the run."""
-    events, _ = await all_there.platform.log.read(run_id)
-    payloads = [event.payload for event in events]
-    return [payload.worker_id for payload in payloads if isinstance(payload, NodeStarted) and payload.worker_id]
-
-
-async def _workers(all_there: Fleet, run_id: str) -> list[str]:
-    """The names of those."""
-    return [mark.partition("#")[0] for mark in await _marks(all_there, run_id)]
 
 
 @timeout
@@ -72,8 +27,8 @@ def test_the_runs_of_a_killed_worker_go_on_long_before_the_ack_wait_is_over(tmp_
             doomed = all_there.start_worker("doomed")
             for process in (*gateways, doomed):
                 await process.ready()
-            runs = await _with_runs(all_there, ["slow", "deaf", "sleeping"])
-            await _is_known(all_there, "doomed")
+            runs = await with_runs(all_there, ["slow", "deaf", "sleeping"])
+            await is_known(all_there, "doomed")
             other = all_there.start_worker("other")
             await other.ready()
             doomed.kill()
@@ -81,7 +36,7 @@ def test_the_runs_of_a_killed_worker_go_on_long_before_the_ack_wait_is_over(tmp_
             await all_there.until_all_ended(runs, within=SOONER_SEC)
             report(f"{len(runs)} runs ended {time.monotonic() - began:.1f} s after their worker was killed")
             for run_id in runs:
-                assert await _workers(all_there, run_id) == ["doomed", "other"]
+                assert await workers_of(all_there, run_id) == ["doomed", "other"]
             assert sum(gateway.said("worker_gone") for gateway in gateways) == 1
             await check_queue_is_empty(all_there)
             await check_runs(all_there, runs)
@@ -96,14 +51,14 @@ def test_a_worker_started_again_under_its_name_goes_on_with_what_it_had(tmp_path
             gateway, first = all_there.start_gateway("gateway"), all_there.start_worker("same")
             await gateway.ready()
             await first.ready()
-            runs = await _with_runs(all_there, ["slow", "sleeping"])
-            await _is_known(all_there, "same")
+            runs = await with_runs(all_there, ["slow", "sleeping"])
+            await is_known(all_there, "same")
             first.kill()
             await all_there.start_worker("same").ready()
             await all_there.until_all_ended(runs, within=SOONER_SEC)
             for run_id in runs:
-                assert await _workers(all_there, run_id) == ["same", "same"]
-                assert len(set(await _marks(all_there, run_id))) == 2
+                assert await workers_of(all_there, run_id) == ["same", "same"]
+                assert len(set(await marks(all_there, run_id))) == 2
             await check_runs(all_there, runs)
 
     asyncio.run(body())
@@ -116,15 +71,15 @@ def test_a_worker_that_stands_still_is_not_taken_for_gone(tmp_path: Path) -> Non
             gateway, still = all_there.start_gateway("gateway"), all_there.start_worker("still")
             await gateway.ready()
             await still.ready()
-            [run_id] = await _with_runs(all_there, ["slow"])
-            await _is_known(all_there, "still")
+            [run_id] = await with_runs(all_there, ["slow"])
+            await is_known(all_there, "still")
             await all_there.start_worker("other").ready()
             still.send(signal.SIGSTOP)
             await asyncio.sleep(4 * GRACE_SEC)  # what must not happen needs its time
             before = await all_there.snapshot(run_id)
             still.send(signal.SIGCONT)
             await all_there.until(run_id, lambda found: found["heartbeat_at"] > before["heartbeat_at"])
-            assert (await _workers(all_there, run_id), gateway.said("worker_gone")) == (["still"], 0)
+            assert (await workers_of(all_there, run_id), gateway.said("worker_gone")) == (["still"], 0)
 
     asyncio.run(body())
 
@@ -138,14 +93,14 @@ def test_a_connection_that_comes_back_in_time_costs_nothing_and_one_that_does_no
             far = all_there.start_worker("far", url=proxy.url)
             await gateway.ready()
             await far.ready()
-            [run_id] = await _with_runs(all_there, ["slow"])
-            await _is_known(all_there, "far")
+            [run_id] = await with_runs(all_there, ["slow"])
+            await is_known(all_there, "far")
             await all_there.start_worker("near").ready()
 
             _cut(proxy)
             await eventually(lambda: _has_said(far, "nats_reconnected", 1), "the worker is back")
-            await _is_known(all_there, "far")
-            assert (await _workers(all_there, run_id), gateway.said("worker_gone")) == (["far"], 0)
+            await is_known(all_there, "far")
+            assert (await workers_of(all_there, run_id), gateway.said("worker_gone")) == (["far"], 0)
 
             proxy.refuses = True
             _cut(proxy)
@@ -153,7 +108,7 @@ def test_a_connection_that_comes_back_in_time_costs_nothing_and_one_that_does_no
             proxy.refuses = False
             await eventually(lambda: _has_said(far, "nats_reconnected", 2), "the worker is back")
             await eventually(lambda: _has_nothing_in_hand(all_there, "far"), "the worker has noticed")
-            assert await _workers(all_there, run_id) == ["far", "near"]
+            assert await workers_of(all_there, run_id) == ["far", "near"]
             await check_queue_is_empty(all_there)
             await check_runs(all_there, [run_id])
 
@@ -167,15 +122,15 @@ def test_nobody_is_taken_for_gone_because_nats_was_killed(tmp_path: Path) -> Non
             gateway, worker = all_there.start_gateway("gateway"), all_there.start_worker("worker")
             await gateway.ready()
             await worker.ready()
-            [run_id] = await _with_runs(all_there, ["slow"])
-            await _is_known(all_there, "worker")
+            [run_id] = await with_runs(all_there, ["slow"])
+            await is_known(all_there, "worker")
             for times in (1, 2):
                 await all_there.kill_server()
                 await eventually(partial(_has_said, worker, "nats_reconnected", times), "the worker is back")
-                await _is_known(all_there, "worker")
+                await is_known(all_there, "worker")
             before = await all_there.snapshot(run_id)
             await all_there.until(run_id, lambda found: found["heartbeat_at"] > before["heartbeat_at"])
-            assert (await _workers(all_there, run_id), gateway.said("worker_gone")) == (["worker"], 0)
+            assert (await workers_of(all_there, run_id), gateway.said("worker_gone")) == (["worker"], 0)
 
     asyncio.run(body())
 
@@ -191,7 +146,7 @@ def test_a_run_that_kills_its_workers_is_judged_as_ever(tmp_path: Path) -> None:
             found = await all_there.until(run_id, lambda found: found["status"] == "FAILED", within=200)
             supervising.cancel()
             assert "DELIVERIES_USED_UP" in found["error"]
-            assert len(set(await _marks(all_there, run_id))) == 3
+            assert len(set(await marks(all_there, run_id))) == 3
             [letter] = await all_there.platform.dead_letters.newest(10)
             assert (letter.entry["run_id"], letter.entry["num_delivered"]) == (run_id, 4)
             await check_queue_is_empty(all_there)
@@ -208,7 +163,7 @@ def test_who_switches_it_off_waits_for_the_ack_wait(tmp_path: Path) -> None:
             gateway, doomed = all_there.start_gateway("gateway"), all_there.start_worker("doomed")
             await gateway.ready()
             await doomed.ready()
-            [run_id] = await _with_runs(all_there, ["slow"])
+            [run_id] = await with_runs(all_there, ["slow"])
             doomed.kill()
             began = time.monotonic()
             await all_there.start_worker("other").ready()
