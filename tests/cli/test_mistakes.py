@@ -54,6 +54,7 @@ MISTAKES = [
     ("pyoco-worker --nats-url ''", "--nats-url: there is nothing in it"),
     ("pyoco-server up --nats-url ' '", "--nats-url: there is nothing in it"),
     ("pyoco-server up --port ''", "--port: there is nothing in it"),
+    ("pyoco-server dev flows.py --once", "--once: there is no run to wait for; name a flow with --submit"),
     ("pyoco-server dev flows.py --once --submit ''", "argument --submit: is empty"),
     ("pyoco-server dev flows.py --submit hello --api-key ''", "argument --api-key: is empty"),
     ("pyoco-client --server '' list", "argument --server: is empty"),

@@ -36,6 +36,7 @@ told why. Runs and their logs are kept in PYOCO_DATA_DIR (.pyoco).
 
 Ctrl-C stops it all; the exit code is 130 then."""
 _EXAMPLE: Final = "pyoco-server dev flows.py"
+_ONCE_EXAMPLE: Final = f"{_EXAMPLE} --submit hello --once"
 _VARIABLES: Final = {"port": "PYOCO_HTTP_PORT", "dashboard_lang": "PYOCO_DASHBOARD_LANG"}
 
 
@@ -56,12 +57,16 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument(
         "--api-key", metavar="KEY", type=kinds.name, help=f"the API key to submit it with (${API_KEY_VARIABLE})"
     )
-    parser.add_argument("--once", action="store_true", help="leave when that run has ended, with its exit code")
+    parser.add_argument(
+        "--once", action="store_true", help="with --submit: leave when that run has ended, with its exit code"
+    )
     parser.set_defaults(run=run, example=_EXAMPLE)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run everything until told to stop."""
+    if arguments.once and not arguments.submit:
+        raise UsageError("--once: there is no run to wait for; name a flow with --submit", example=_ONCE_EXAMPLE)
     for name in arguments.files:
         if not Path(name).is_file():
             raise UsageError(f"there is no file '{name}'{meant_file(name)}", example=_EXAMPLE)
