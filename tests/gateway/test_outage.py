@@ -30,13 +30,17 @@ from tests.waiting import wait_until
 OPEN = {"/health", "/health/ready"}
 FILE = {"workflow": ("flow.yaml", b"version: 1\nflow:\n  graph: a\ntasks:\n  a:\n    callable: m:f\n")}
 WHEEL = {"wheel": ("x-1-py3-none-any.whl", b"PK")}
+GRAPH = {
+    "nodes": [{"nodeId": "start", "nodeType": "Start"}, {"nodeId": "end", "nodeType": "Success"}],
+    "edges": [{"from": "start", "to": "end"}],
+}
 BODIES: dict[str, Any] = {
     "POST /runs": {"json": {"flow_name": "hello"}},
     "POST /runs/batch": {"json": {"runs": [{"flow_name": "hello"}] * 3}},
     "POST /runs/yaml": {"files": FILE, "data": {"flow_name": "f"}},
     "POST /runs/cancel": {"json": {"flow": "hello"}},
     "POST /executions": {"json": {"graphId": "g"}},
-    "PUT /graphs/{graph_id}": {"json": {"nodes": [], "edges": []}},
+    "PUT /graphs/{graph_id}": {"json": GRAPH},
     "PATCH /workers/{worker_id}": {"json": {"hidden": True}},
     "POST /wheels": {"files": WHEEL},
 }
@@ -107,6 +111,47 @@ def test_every_route_says_that_nats_is_away_and_works_again(own_nats: NatsServer
         assert client.get(f"/runs/{run_id}").json()["status"] == "PENDING"
         assert [run["run_id"] for run in listed(client, 1)] == [run_id]
         assert submit(client) != run_id
+
+
+INVALID: list[tuple[str, str, dict[str, Any], str]] = [
+    ("POST", "/runs", {"json": {}}, "ERR-PYOCO-0002"),
+    ("POST", "/runs", {"content": b"{"}, "ERR-PYOCO-0002"),
+    ("POST", "/runs?wait_sec=-1", {"json": {"flow_name": "hello"}}, "ERR-PYOCO-0002"),
+    (
+        "POST",
+        "/runs",
+        {"json": {"flow_name": "hello", "tag": "a b"}, "headers": {"Idempotency-Key": "k"}},
+        "ERR-PYOCO-0002",
+    ),
+    ("POST", "/runs/batch", {"json": {"runs": []}}, "ERR-PYOCO-0002"),
+    ("POST", "/runs/yaml", {"data": {"flow_name": "f"}}, "ERR-PYOCO-0002"),
+    ("POST", "/runs/yaml", {"files": {"workflow": ("f", b"- 1")}, "data": {"flow_name": "f"}}, "ERR-PYOCO-0002"),
+    ("POST", "/runs/cancel", {"json": {}}, "ERR-PYOCO-0002"),
+    ("POST", "/runs/cancel", {"json": {"status": "GONE"}}, "ERR-PYOCO-0002"),
+    ("POST", "/runs/r/nodes/n/resume", {"json": {"unknown": 1}}, "ERR-PYOCO-0002"),
+    ("GET", "/runs?limit=0", {}, "ERR-PYOCO-0017"),
+    ("GET", "/runs?cursor=x", {}, "ERR-PYOCO-0017"),
+    ("GET", "/runs/r/watch?timeout_sec=0", {}, "ERR-PYOCO-0002"),
+    ("GET", "/runs/r/events?after=-1", {}, "ERR-PYOCO-0002"),
+    ("POST", "/executions", {"json": {"executionId": "a b"}}, "ERR-PYOCO-0002"),
+    ("PUT", "/graphs/g", {"json": {"nodes": 1, "edges": []}}, "ERR-PYOCO-0002"),
+    ("GET", "/workers?limit=0", {}, "ERR-PYOCO-0019"),
+    ("PATCH", "/workers/w", {"json": {}}, "ERR-PYOCO-0019"),
+    ("GET", "/wheels/history?limit=0", {}, "ERR-PYOCO-0002"),
+    ("GET", "/dlq?limit=0", {}, "ERR-PYOCO-0002"),
+]
+
+
+def test_what_can_never_succeed_is_told_so_though_nats_is_away(own_nats: NatsServer, tmp_path: Path) -> None:
+    with Stand(settings_for(own_nats.url, tmp_path), workers=0) as stand, stand.client() as client:
+        own_nats.kill()
+        disconnected(stand)
+        for method, path, sent, err_id in INVALID:
+            check_error(client.request(method, path, **sent), 422, err_id)
+        many = {"run_ids": ["r", "s"]}
+        check_error(client.post("/runs/cancel", json=many), 503, "ERR-PYOCO-0003")  # as a whole, not for each
+        entries = {"runs": [{"flow_name": "hello"}, {}]}
+        check_error(client.post("/runs/batch", json=entries), 503, "ERR-PYOCO-0003")
 
 
 @pytest.mark.spec("004 REQ-0002", "004 REQ-0003", "004 ERR-PYOCO-0003")

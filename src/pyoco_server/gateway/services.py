@@ -1,7 +1,7 @@
 """What the handlers work with. One object, made at the start, handed to every request."""
 
 import dataclasses
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, NoReturn, Protocol, cast
 
 from fastapi import Depends, Request
 
@@ -153,17 +153,32 @@ def at_hand(given: Services | Awaited) -> Services:
     return given
 
 
-async def services(request: Request, asking: Asking) -> Services:
-    """What is at the disposal of whoever sent the request, whether it can be reached or not."""
-    found = at_hand(request.app.state.services)
+async def connected(request: Request, asking: Asking) -> Services:
+    """What is at the disposal of whoever sent the request; if NATS is known to be away, see ``_Unreached``."""
+    found: Services | Awaited = request.app.state.services
+    if isinstance(found, Awaited) or not found.store.is_connected:
+        return cast("Services", _Unreached(found.settings))
     return found if asking.tenant_id is None else found.confined_to(asking.tenant_id)
 
 
-async def connected(given: Annotated[Services, Depends(services)]) -> Services:
-    """The services; UnavailableError at once if NATS is known to be away."""
+def must_reach(given: Services) -> None:
+    """UnavailableError if NATS is known to be away: for handlers that answer for each of many by itself."""
     if not given.store.is_connected:
         raise UnavailableError(_AWAY)
-    return given
+
+
+class _Unreached:
+    """The services while NATS is away: the settings, and UnavailableError for whoever wants anything else.
+
+    Dependencies come before bodies and queries. If they raised, a request that can never succeed would be told to try
+    again later.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise UnavailableError(_AWAY)
 
 
 Given = Annotated[Services, Depends(connected)]

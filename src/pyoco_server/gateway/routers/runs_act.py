@@ -17,7 +17,7 @@ from pyoco_server.gateway.documents import CancelResults, RunSnapshot
 from pyoco_server.gateway.errors import language_of, told
 from pyoco_server.gateway.ids import NodeId, RunId, is_id
 from pyoco_server.gateway.principal import Principal
-from pyoco_server.gateway.services import Given, Services
+from pyoco_server.gateway.services import Given, Services, must_reach
 from pyoco_server.gateway.strict_json import StrictRoute
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
@@ -37,6 +37,7 @@ _ANY_BODY: JsonObject = {
 async def cancel_runs(body: CancelRuns, request: Request, given: Given, asker: Commanding) -> Json:
     """Cancel the runs named, or the newest ones that fit the filter and have not ended; at most 1,000 at a time."""
     ids = body.run_ids if body.run_ids is not None else await _matching(given, asker.principal, body)
+    must_reach(given)
 
     async def one(run_id: str) -> JsonObject:
         return await _cancelled(asker, run_id, body.reason)

@@ -22,7 +22,7 @@ from pyoco_server.gateway.documents import BatchAccepted, RunSubmitted
 from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, told
 from pyoco_server.gateway.headers import Correlation, IdempotencyKey
 from pyoco_server.gateway.principal import Asking, Principal, principal
-from pyoco_server.gateway.services import Given, Services, connected, services
+from pyoco_server.gateway.services import Given, Services, connected, must_reach
 from pyoco_server.gateway.strict_json import StrictRoute, quick_route
 from pyoco_server.gateway.waiting import WaitSec, newest_within
 from pyoco_server.messages import Language
@@ -80,7 +80,7 @@ async def _quickly(request: Request) -> Response | None:
     except ClientDisconnect as error:  # nobody is there to be answered
         raise HTTPException(400, "There was an error parsing the body") from error
     asking = await principal(request)
-    return await submit_run(body, request, await connected(await services(request, asking)), asking)
+    return await submit_run(body, request, await connected(request, asking), asking)
 
 
 _UNUSUAL: Final = frozenset({"idempotency-key", "x-correlation-id"})
@@ -104,6 +104,7 @@ async def submit_batch(
     correlation: Correlation = None,
 ) -> Json:
     """Each run has its own result: a run id, or an error. With a key, each has a key of its own by its place."""
+    must_reach(given)
 
     async def one(entry: tuple[int, Any]) -> JsonObject:
         place, run = entry

@@ -76,13 +76,13 @@ async def list_wheels(desk: Desk) -> list[dict[str, Any]]:
 
 @router.get("/history", summary="Who uploaded and deleted wheels")
 async def wheel_history(
-    desk: Desk,
+    given: Given,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     wheel_name: Annotated[str | None, Query(pattern=r"^[^/\\]+\.whl$", max_length=200)] = None,
     action: Literal["upload", "delete"] | None = None,
 ) -> list[dict[str, Any]]:
     """Newest first."""
-    found = await desk.events(limit=limit, wheel_name=wheel_name, action=action)
+    found = await given.wheels.events(limit=limit, wheel_name=wheel_name, action=action)
     return [msgspec.to_builtins(event) for event in found]
 
 
