@@ -136,7 +136,7 @@ def test_waits_are_due_in_the_order_of_their_deadlines(path: Path | str) -> None
 def test_a_run_is_silent_if_somebody_should_be_heard_of(fields: dict[str, object], is_silent: bool) -> None:
     async def body(index: SqliteRunIndex) -> None:
         await index.apply([change("a", 1, **fields)], 1)
-        assert [run["run_id"] for run in await index.silent(400.0)] == ["a"][: int(is_silent)]
+        assert [run.summary["run_id"] for run in await index.silent(400.0)] == ["a"][: int(is_silent)]
         assert await index.silent(100.0) == []
 
     use(":memory:", body)
@@ -145,7 +145,23 @@ def test_a_run_is_silent_if_somebody_should_be_heard_of(fields: dict[str, object
 def test_those_silent_for_longest_come_first(path: Path | str) -> None:
     async def body(index: SqliteRunIndex) -> None:
         await index.apply([change(f"r{n}", n, heartbeat_at=200.0 - n) for n in range(1, 20)], 20)
-        assert [run["run_id"] for run in await index.silent(1000.0, limit=3)] == ["r19", "r18", "r17"]
+        first = await index.silent(1000.0, limit=3)
+        assert [run.summary["run_id"] for run in first] == ["r19", "r18", "r17"]
+        rest = await index.silent(195.0, after=first[-1].place)
+        assert [run.summary["run_id"] for run in rest] == [f"r{n}" for n in range(16, 5, -1)]
+        assert await index.silent(195.0, after=rest[-1].place) == []
+
+    use(path, body)
+
+
+def test_those_silent_since_the_same_moment_are_each_found_once(path: Path | str) -> None:
+    async def body(index: SqliteRunIndex) -> None:
+        await index.apply([change(f"r{n}", n, heartbeat_at=100.0) for n in range(1, 20)], 20)
+        found, page = list[str](), await index.silent(1000.0, limit=4)
+        while page:
+            found += [run.summary["run_id"] for run in page]
+            page = await index.silent(1000.0, limit=4, after=page[-1].place)
+        assert sorted(found) == sorted(f"r{n}" for n in range(1, 20))
 
     use(path, body)
 

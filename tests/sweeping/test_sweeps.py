@@ -141,7 +141,28 @@ def test_executions_driven_from_outside_leave_room_for_runs_nobody_takes_care_of
         await swept.keeper.catch_up()
         assert await swept.world.queue.backlog("default") == 1
         assert await swept.world.queue.backlog("external") == 0
-        assert [run["run_id"] for run in await swept.index.silent(1e12)] == [run_id]
+        assert [run.summary["run_id"] for run in await swept.index.silent(1e12)] == [run_id]
+
+    sweeping(body)
+
+
+def test_runs_of_a_tag_no_worker_takes_leave_room_for_those_nobody_takes_care_of() -> None:
+    async def body(swept: Swept) -> None:
+        for _ in range(220):
+            await swept.world.submit("any", tag="nobodys")
+        await swept.world.pass_time(1)
+        for tag, lost in {"first": 3, "second": 1}.items():  # when all were looked at, it begins anew
+            for _ in range(lost):
+                await swept.world.submit("any", tag=tag)
+                delivery = await swept.world.queue.inner.pull(tag, timeout_sec=0)
+                assert delivery is not None
+                await delivery.term()  # as if the stream of jobs had been lost
+            await swept.world.pass_time(90)
+            for _ in range(3):  # a hundred each
+                assert await swept.world.queue.backlog(tag) == 0
+                await swept.sweep()
+            assert await swept.world.queue.backlog(tag) == lost
+        assert await swept.world.queue.backlog("nobodys") == 220
 
     sweeping(body)
 

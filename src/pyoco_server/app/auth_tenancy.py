@@ -5,7 +5,7 @@ the same to them, and take the same steps to be found out about.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from typing_extensions import override
@@ -23,6 +23,7 @@ from pyoco_server.app.ports import (
     RunFilter,
     RunIndex,
     RunQuery,
+    SilentRun,
     SnapshotChange,
     Snapshots,
     StoredSnapshot,
@@ -234,7 +235,13 @@ class TenantIndex:
         """Waits of everybody's runs."""
         raise _not_a_tenants_business()
 
-    async def silent(self, since: float, limit: int = 100) -> Sequence[dict[str, Any]]:  # noqa: ARG002
+    async def silent(
+        self,
+        since: float,  # noqa: ARG002
+        limit: int = 100,  # noqa: ARG002
+        *,
+        after: tuple[float, int] | None = None,  # noqa: ARG002
+    ) -> Sequence[SilentRun]:
         """Everybody's runs."""
         raise _not_a_tenants_business()
 

@@ -31,6 +31,7 @@ _QUEUE: Final = Actor(ActorKind.EXTERNAL, "queue")
 """Created by a worker, for a job of somebody else: the job is still there, and comes back."""
 AT_ONCE: Final = 16
 _CHUNK: Final = 200
+_MOST_SILENT: Final = 100
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,8 @@ class Sweeper:
         self._orphans: dict[str, float] = {}
         self._surveyed_at = -math.inf
         self._may_have_missed = True
+        self._looked_behind: tuple[float, int] | None = None
+        """Among those that are silent: the place of the one looked at last."""
 
     @property
     def sweeps(self) -> Sequence[Callable[[], Awaitable[None]]]:
@@ -194,12 +197,23 @@ class Sweeper:
 
     async def rescue(self) -> None:
         """Runs without a sign of life get another job, if theirs is not in the queue."""
-        silent = await self._index.silent(self._now() - self._options.silent_sec)
-        for summary in silent:
-            tag = summary.get("tag")
-            if isinstance(tag, str) and await self._queue.backlog(tag) == 0:
-                _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": summary["run_id"]})
-                await self._each([summary["run_id"]], self._rescue)
+        since, after = self._now() - self._options.silent_sec, self._looked_behind
+        silent = await self._index.silent(since, _MOST_SILENT, after=after)
+        # Some stay silent, as those of a tag no worker takes: whatever becomes of these, the next are looked at next.
+        self._looked_behind = silent[-1].place if len(silent) == _MOST_SILENT else None
+        tags = {tag for run in silent if isinstance(tag := run.summary.get("tag"), str)}
+        idle = {tag for tag in tags if await self._is_idle(tag)}
+        lost = [str(run.summary["run_id"]) for run in silent if run.summary.get("tag") in idle]
+        for run_id in lost:
+            _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": run_id})
+        await self._each(lost, self._rescue)
+
+    async def _is_idle(self, tag: str) -> bool:
+        """Are there no jobs of the tag that nobody has pulled yet?"""
+        try:
+            return await self._queue.backlog(tag) == 0
+        except InvalidInputError:  # there can be none: somebody else wrote that snapshot
+            return False
 
     async def _rescue(self, run_id: str) -> None:
         if was_taken_back((await self._desk.open(run_id)).execution.state):

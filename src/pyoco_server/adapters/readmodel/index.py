@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from pyoco_server.adapters.readmodel import latencies, paging, reading, tallying
 from pyoco_server.adapters.readmodel.schema import IN_MEMORY, open_reader, open_writer
@@ -17,6 +17,7 @@ from pyoco_server.app.ports import (
     Latencies,
     RunFilter,
     RunQuery,
+    SilentRun,
     SnapshotChange,
     Tally,
     UnavailableError,
@@ -98,9 +99,11 @@ class SqliteRunIndex:
         """Waits past their deadline."""
         return await self._read(reading.due, now, limit)
 
-    async def silent(self, since: float, limit: int = 100) -> Sequence[dict[str, Any]]:
-        """Summaries of runs without a sign of life."""
-        return await self._read(reading.silent, since, limit)
+    async def silent(
+        self, since: float, limit: int = 100, *, after: tuple[float, int] | None = None
+    ) -> Sequence[SilentRun]:
+        """Runs without a sign of life."""
+        return await self._read(reading.silent, since, limit, after)
 
     async def close(self) -> None:
         """Finish what was begun and let go of the file."""

@@ -6,14 +6,15 @@ from typing import Any, Final
 import msgspec
 
 from pyoco_server.adapters.readmodel.schema import NOTHING
-from pyoco_server.app.ports import DueWait
+from pyoco_server.app.ports import DueWait, SilentRun
 
 _COUNTS: Final = """SELECT text, sum(runs) FROM cells JOIN terms ON id = status
     WHERE tenant = ? AND flow = ? GROUP BY status HAVING sum(runs) > 0"""
 _DUE: Final = """SELECT run_id, node_id FROM waits INDEXED BY waits_by_deadline JOIN runs ON key = run
     WHERE deadline <= ? ORDER BY deadline LIMIT ?"""
-_SILENT: Final = """SELECT summary FROM runs INDEXED BY runs_by_life
-    WHERE alive_at < ? ORDER BY alive_at LIMIT ?"""
+_SILENT: Final = """SELECT summary, alive_at, key FROM runs INDEXED BY runs_by_life
+    WHERE (alive_at, key) > (?, ?) AND alive_at < ? ORDER BY alive_at, key LIMIT ?"""
+_BEFORE_ALL: Final = (-1.0, 0)
 
 SUMMARY: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -41,6 +42,9 @@ def due(connection: sqlite3.Connection, now: float, limit: int) -> list[DueWait]
     return [DueWait(*row) for row in connection.execute(_DUE, (now, max(limit, 0)))]
 
 
-def silent(connection: sqlite3.Connection, since: float, limit: int) -> list[dict[str, Any]]:
-    """Summaries of runs without a sign of life."""
-    return [SUMMARY.decode(summary) for (summary,) in connection.execute(_SILENT, (since, max(limit, 0)))]
+def silent(
+    connection: sqlite3.Connection, since: float, limit: int, after: tuple[float, int] | None
+) -> list[SilentRun]:
+    """Runs without a sign of life, behind a place among them."""
+    rows = connection.execute(_SILENT, (*(after or _BEFORE_ALL), since, max(limit, 0)))
+    return [SilentRun(SUMMARY.decode(summary), (alive_at, key)) for summary, alive_at, key in rows]

@@ -143,6 +143,14 @@ class DueWait(NamedTuple):
     node_id: str
 
 
+class SilentRun(NamedTuple):
+    """A run of which nothing was heard for a while."""
+
+    summary: dict[str, Any]
+    place: tuple[float, int]
+    """Among those that are silent; for whoever wants to look at the next."""
+
+
 class RunIndex(Protocol):
     """Answers questions about many runs without looking at all of them. UnavailableError if it cannot answer.
 
@@ -205,11 +213,14 @@ class RunIndex(Protocol):
         """Waits past their deadline, of runs that have not ended; those that are due longest come first."""
         ...
 
-    async def silent(self, since: float, limit: int = 100) -> Sequence[dict[str, Any]]:
-        """Summaries of runs that have not ended, do not merely wait, and showed no sign of life since then.
+    async def silent(
+        self, since: float, limit: int = 100, *, after: tuple[float, int] | None = None
+    ) -> Sequence[SilentRun]:
+        """Runs that have not ended, do not merely wait, and showed no sign of life since then.
 
         Executions that are driven from outside are none of them: nobody here would do anything about it.
         A sign of life is a heartbeat or an event. A run merely waits if some of its nodes wait, no other node is
-        running, nobody drives it, and it is not to be cancelled. Those that are silent longest come first.
+        running, nobody drives it, and it is not to be cancelled. Those that are silent longest come first;
+        with ``after``, only those behind that place.
         """
         ...
