@@ -17,6 +17,7 @@ from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.adapters.readmodel.writing import MANY
 from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.ports import RunFilter, RunQuery, SnapshotChange, UnavailableError
+from pyoco_server.app.ports.run_index import FEED_BYTES, size_of
 from tests.readmodel.snapshots import change, random_change, snapshot
 
 RUNS = 2 * MANY
@@ -193,6 +194,30 @@ def test_what_changes_while_a_keeper_catches_up_is_known_as_it_stands_at_the_end
             await keeper.catch_up()
             assert await index.counts() == {"RUNNING": runs - 40 + feed.left, "COMPLETED": 40 - feed.left}
             assert len(told) == runs
+
+    asyncio.run(body())
+
+
+def test_large_snapshots_are_taken_in_by_few_at_a_time() -> None:
+    sizes: list[int] = []
+
+    class Weighed(MemorySnapshotFeed):
+        @override
+        async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
+            changes, position = await super().read(after=after, limit=limit)
+            sizes.append(size_of(changes))
+            return changes, position
+
+    async def body() -> None:
+        snapshots, large = MemorySnapshots(), json.dumps(snapshot(filler="x" * 262_144)).encode()
+        for number in range(100):
+            await snapshots.write(f"r{number:05}", large, position=1)
+        async with SqliteRunIndex() as index:
+            keeper = IndexKeeper(Weighed(snapshots), index, lambda _: None)
+            await keeper.catch_up()
+            assert await index.counts() == {"RUNNING": 100}
+            assert keeper.is_current
+        assert max(sizes) < FEED_BYTES + len(large)
 
     asyncio.run(body())
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from pyoco_server.app.ports import FeedState, RunIndex, SnapshotChange, SnapshotFeed, UnavailableError
+from pyoco_server.app.ports.run_index import has_enough, size_of
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
@@ -153,11 +154,11 @@ class IndexKeeper:
         while True:
             before = position
             page, position = await self._feed.read(after=before, limit=_PAGE)
+            is_last = not has_enough(page, _PAGE)
             if position < before:  # what was read so far is of snapshots that are no more
-                return _Batch([*page], position, begins_anew=True, is_last=len(page) < _PAGE, asked_at=asked_at)
+                return _Batch([*page], position, begins_anew=True, is_last=is_last, asked_at=asked_at)
             changes += page
-            size += sum(len(change.body or b"") for change in page)
-            is_last = len(page) < _PAGE
+            size += size_of(page)
             if is_last or len(changes) >= _MOST_CHANGES or size >= _MOST_BYTES:
                 return _Batch(changes, position, begins_anew=False, is_last=is_last, asked_at=asked_at)
 

@@ -12,6 +12,7 @@ from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed, MemorySnapshots
 from pyoco_server.app.ports import SnapshotChange, SnapshotFeed, Snapshots
+from pyoco_server.app.ports.run_index import FEED_BYTES, has_enough, size_of
 from tests.adapters.conftest import Backend
 
 R = TypeVar("R")
@@ -112,16 +113,20 @@ def test_many_changes_are_read_in_parts(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_large_snapshots_do_not_make_a_part_shorter(backend: Backend) -> None:
-    """Fewer than asked for means that there is no more, however large they are."""
-
+def test_of_large_snapshots_no_more_is_read_at_a_time_than_can_be_held(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         large = json.dumps({"log_position": 1, "filler": "x" * 900_000}).encode()
-        for number in range(12):
+        for number in range(25):
             await snapshots.write(f"r{number}", large, position=1)
-        changes, _ = await feed.read(after=0, limit=12)
-        assert [change.run_id for change in changes] == [f"r{number}" for number in range(12)]
-        assert all(change.body == large for change in changes)
+        seen: list[str] = []
+        position, goes_on = 0, True
+        while goes_on:
+            changes, position = await feed.read(after=position, limit=500)
+            assert size_of(changes) < 2 * FEED_BYTES + len(large)
+            assert all(change.body == large for change in changes)
+            seen += [change.run_id for change in changes]
+            goes_on = has_enough(changes, 500)
+        assert seen == [f"r{number}" for number in range(25)]
 
     attempt(backend, body)
 

@@ -16,6 +16,7 @@ from pyoco_server.adapters.jetstream.kv import entry_of
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
+from pyoco_server.app.ports.run_index import has_enough
 
 _ALL: Final = ">"
 """A bucket's stream has nothing but its keys. Of any narrower subject the server would count, for every page, how many
@@ -65,7 +66,7 @@ class JetStreamSnapshotFeed:
 
     async def _behind(self, after: int, limit: int) -> list[SnapshotChange]:
         changes: list[SnapshotChange] = []
-        while len(changes) < limit:
+        while not has_enough(changes, limit):
             page = await self._reader.page(_ALL, start=after + 1, most=limit - len(changes))
             for message in page.messages:
                 if message.subject.startswith(self._keys):

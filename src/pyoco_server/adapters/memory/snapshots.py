@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyoco_server.app.ports import FeedState, SnapshotChange, StoredSnapshot, TooLargeError, position_of
+from pyoco_server.app.ports.run_index import FEED_BYTES, size_of
 
 MAX_BODY_BYTES: Final = 1_048_576
 """What a server takes by default."""
@@ -80,7 +81,12 @@ class MemorySnapshotFeed:
         """Changes behind ``after``, oldest first, and up to where they have been read."""
         if after > self._snapshots.state.last:
             after = 0
-        changes = self._snapshots.changes(after=after)[:limit]
+        changes, size = list[SnapshotChange](), 0
+        for change in itertools.islice(self._snapshots.changes(after=after), limit):
+            if size >= FEED_BYTES:
+                break
+            changes.append(change)
+            size += size_of([change])
         return changes, changes[-1].sequence if changes else after
 
     async def state(self) -> FeedState:

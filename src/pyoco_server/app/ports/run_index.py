@@ -1,9 +1,12 @@
 """Reading many runs: an index beside the snapshots, and the feed that keeps it up to date."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+
+FEED_BYTES: Final = 4 * 1024 * 1024
+"""When so much of snapshots was read, no more is read in the same go: they may be large, and must be held at once."""
 
 
 class SnapshotChange(NamedTuple):
@@ -27,15 +30,25 @@ class FeedState(NamedTuple):
     """The newest change there has been."""
 
 
+def size_of(changes: Iterable[SnapshotChange]) -> int:
+    """How many bytes of snapshots there are in these."""
+    return sum(len(change.body or b"") for change in changes)
+
+
+def has_enough(changes: Sequence[SnapshotChange], limit: int) -> bool:
+    """May there be more to read than these? Else they are all there was."""
+    return len(changes) >= limit or size_of(changes) >= FEED_BYTES
+
+
 class SnapshotFeed(Protocol):
     """All changes of snapshots, in order; of several changes of one run, the older may be missing."""
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         """Changes behind ``after``, oldest first, and up to where they have been read; UnavailableError if they cannot.
 
-        If fewer than ``limit`` are returned, there was nothing more. A position the feed has never reached means that
-        the snapshots were begun anew: then the changes are those from the beginning, and the position returned is lower
-        than asked.
+        Never more than ``limit``. Fewer only if there was nothing more, or if they have FEED_BYTES or more: see
+        ``has_enough``. A position the feed has never reached means that the snapshots were begun anew: then the changes
+        are those from the beginning, and the position returned is lower than asked.
         """
         ...
 
