@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -461,6 +462,60 @@ def test_processes_a_module_has_begun_end_with_the_trial(tmp_path: Path) -> None
     asyncio.run(body())
 
 
+def test_a_module_that_forks_and_ends_the_trial_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither in its group nor in one of its own, and nobody waits for what it began."""
+    pids = tmp_path / "pids"
+    forks = (
+        "import os, time\n"
+        "for own in (False, True):\n"
+        "    if (pid := os.fork()) == 0:\n"
+        "        if own:\n"
+        "            os.setpgrp()\n"
+        "        time.sleep(600)\n"
+        f"    print(pid, file=open({str(pids)!r}, 'a'), flush=True)\n"
+        "os._exit(0)\n"
+    )
+
+    async def body() -> None:
+        files = {"house_a_forks.py": forks, "house_b.py": ""}
+        wheel, content = a_wheel(wheel_name("house_f", "1.0"), make_wheel("house_f", "1.0", files))
+        here = house(tmp_path)
+        await here.install(wheel, content)
+        tried = await asyncio.wait_for(here.trial([wheel], []), 30.0)
+        assert [(one.name, one.problem) for one in tried] == [
+            ("house_a_forks", "it ended the process that imported it"),
+            ("house_b", None),
+        ]
+        begun = [int(pid) for pid in pids.read_text().split()]
+        assert len(begun) == 2
+        await wait_until(lambda: not any(map(_is_running, begun)))
+        await here.close()
+
+    asyncio.run(body())
+
+
+def test_a_process_that_leaves_the_session_is_not_waited_for(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    leaves = (
+        "import os, time\nif (pid := os.fork()) == 0:\n    os.setsid()\n    time.sleep(600)\n"
+        f"open({str(pids)!r}, 'w').write(str(pid))\n"
+    )
+
+    async def body() -> None:
+        files = {"house_leaves.py": leaves}
+        wheel, content = a_wheel(wheel_name("house_l", "1.0"), make_wheel("house_l", "1.0", files))
+        here = house(tmp_path)
+        await here.install(wheel, content)
+        try:
+            [one] = await asyncio.wait_for(here.trial([wheel], []), 30.0)
+        finally:
+            os.kill(int(pids.read_text()), signal.SIGKILL)
+        assert one.problem is None
+        await here.close()
+
+    asyncio.run(body())
+
+
 def _is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -476,11 +531,26 @@ def test_an_import_that_does_not_end_is_given_up(tmp_path: Path) -> None:
         wheel, content = a_wheel(wheel_name("house_x", "1.0"), told)
         patient = house(tmp_path)
         await patient.install(wheel, content)
-        tried = await house(tmp_path, timeout_sec=1.0).trial([wheel], [])
+        tried = await house(tmp_path, timeout_sec=4.0).trial([wheel], [])
         assert [(one.name, one.problem) for one in tried] == [
             ("house_x", "it took too long"),
-            ("house_y", "it took too long"),
+            ("house_y", "it was not tried: there was no time left after house_x"),
         ]
+        await patient.close()
+
+    asyncio.run(body())
+
+
+def test_the_part_of_a_package_that_does_not_end_is_named(tmp_path: Path) -> None:
+    async def body() -> None:
+        files = {"house_p/__init__.py": "", "house_p/slow.py": "import time\ntime.sleep(600)\n"}
+        wheel, content = a_wheel(wheel_name("house_p", "1.0"), make_wheel("house_p", "1.0", files))
+        patient = house(tmp_path)
+        await patient.install(wheel, content)
+        [brought, place, after] = await house(tmp_path, timeout_sec=4.0).trial([wheel], ["house_p.*", "house_q"])
+        assert brought.problem is None
+        assert place.problem == "it took too long (in house_p.slow)"
+        assert after.problem == "it was not tried: there was no time left after house_p.slow"
         await patient.close()
 
     asyncio.run(body())

@@ -51,6 +51,20 @@ async def pip_install(wheel: Path, target: Path, *, timeout_sec: float) -> None:
 async def end_process(process: asyncio.subprocess.Process) -> None:
     """Whatever it is doing, with all it has begun that is in its session."""
     if process.returncode is None:
+        for pid in _others_in_session(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.shield(process.wait())
+
+
+def _others_in_session(leader: int) -> list[int]:
+    """Those in groups of their own, too, where the system tells of them."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            session = stat.read_text(errors="replace").rpartition(")")[2].split()[3]
+            if int(session) == leader != int(stat.parent.name):
+                found.append(int(stat.parent.name))
+    return found

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyoco_server.adapters import wheel_install_trial_child
 from pyoco_server.adapters.wheel_install_pip import end_process
@@ -45,23 +45,42 @@ async def _ask(path: Sequence[str], modules: Sequence[str], deadline: float) -> 
         limit=_LONGEST_LINE,
         start_new_session=True,
     )
-    told: dict[str, str | None] = {}
-    begun: str | None = None
+    told, trial = dict[str, str | None](), _Trial()
     try:
         async with asyncio.timeout_at(deadline):
             await _send(process, {"path": [*path], "modules": [*modules]})
             assert process.stdout is not None  # noqa: S101 for the type checker: it is a pipe
             async for line in process.stdout:
                 answer: dict[str, Any] = json.loads(line)
-                begun = answer["module"]
+                if "ended" in answer:
+                    break
+                trial = _Trial(answer["module"], answer.get("at"))
                 if "problem" in answer:
-                    told[answer["module"]], begun = answer["problem"], None
+                    told[answer["module"]], trial = answer["problem"], _Trial()
     except TimeoutError:
-        late = modules[len(told) :]  # they are tried in this order
-        return {**told, **dict.fromkeys(late, "it took too long")}
+        late = dict.fromkeys([module for module in modules if module not in told], trial.not_reached)
+        return {**told, **late, **trial.blamed("it took too long")}
     finally:
         await end_process(process)
-    return told if begun is None else {**told, begun: "it ended the process that imported it"}
+    return {**told, **trial.blamed("it ended the process that imported it")}
+
+
+class _Trial(NamedTuple):
+    """What is being imported, and, of a package, which part."""
+
+    module: str | None = None
+    at: str | None = None
+
+    def blamed(self, problem: str) -> dict[str, str]:
+        """That it has this problem, if anything is being imported."""
+        if self.module is None:
+            return {}
+        return {self.module: f"{problem} (in {self.at})" if self.at is not None else problem}
+
+    @property
+    def not_reached(self) -> str:
+        """What is told of those that were to come after it."""
+        return f"it was not tried: there was no time left after {self.at or self.module or 'the beginning'}"
 
 
 async def _send(process: asyncio.subprocess.Process, asked: dict[str, Any]) -> None:
