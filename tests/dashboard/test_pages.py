@@ -124,17 +124,19 @@ def test_what_users_wrote_is_shown_as_text(look: Look, places: dict[str, str]) -
         visit.check()
 
 
-def test_keys_lead_everywhere(look: Look) -> None:
+def test_keys_lead_everywhere(look: Look, site: Site) -> None:
     def pressed(visit: Visit, *keys: str) -> None:
         for key in keys:
             visit.page.keyboard.press(key)
 
+    site.ended("hello")
     with look() as visit:
         page = visit.go()
         settled(page)
         for key, title in (("w", "Workers"), ("q", "Queue and dead letters"), ("m", "Metrics"), ("r", "Runs")):
             pressed(visit, "g", key)
             expect(page.locator("h1")).to_have_text(title)
+        expect(page.locator(".run-rows [data-id]").first).to_be_visible()  # else there is none to go to
         pressed(visit, "/")
         expect(page.get_by_role("searchbox")).to_be_focused()
         page.locator(".run-rows").focus()
