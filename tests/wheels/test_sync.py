@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyoco_server.app.ports.wheels import Tried, Wheel, WheelInstallError, Wheel
 from pyoco_server.app.wheels_selection import interpreter
 from pyoco_server.worker.wheel_sync import WheelSync, WheelSyncOptions
 from pyoco_server.worker.wheel_sync_imports import Importable
+from tests.sim.loop import SimLoop
 from tests.waiting import wait_until
 from tests.wheels.building import wheel_name
 from tests.wheels.test_registry import add, an_event
@@ -111,6 +113,19 @@ def run(body: Callable[[World], Awaitable[None]], **options: float) -> None:
         await body(World(**options))
 
     asyncio.run(inside())
+
+
+def run_in_virtual_time(body: Callable[[World], Awaitable[None]], **options: float) -> None:
+    """For what is about who comes first: however busy the machine is, what takes longer ends later."""
+
+    async def inside() -> None:
+        await body(World(**options))
+
+    loop = SimLoop(random.Random(0))
+    try:
+        loop.run_until_complete(inside())
+    finally:
+        loop.tear_down()
 
 
 @pytest.mark.spec("004 REQ-0026", "004 §付録F")
@@ -262,7 +277,7 @@ def test_a_long_run_is_not_waited_for_without_end_and_the_change_comes_in_the_en
         await asyncio.gather(*slots)
 
     caplog.set_level(logging.INFO)
-    run(body, interval_sec=0.01, first_hold_sec=0.02)
+    run_in_virtual_time(body, interval_sec=0.01, first_hold_sec=0.02)
     assert any(getattr(record, "action", "") == "wheel_sync_deferred" for record in caplog.records)
 
 
@@ -307,7 +322,7 @@ def test_a_wheel_that_fails_is_tried_less_and_less_often() -> None:
             assert world.told["last_result"] == "error"
         assert looks > 6
 
-    run(body, interval_sec=0.01)
+    run_in_virtual_time(body, interval_sec=0.01)
 
 
 def test_a_worker_that_begins_with_a_broken_wheel_takes_the_one_before() -> None:
