@@ -3,6 +3,7 @@
 import contextlib
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,6 +14,7 @@ from pyoco_server.core import (
     CommandRejected,
     CommandType,
     EventType,
+    ExecutionState,
     Graph,
     NodeStatus,
     cancel_node,
@@ -21,9 +23,12 @@ from pyoco_server.core import (
 )
 from pyoco_server.core.events import Actor, ActorKind
 from pyoco_server.core.orchestrator import NodeNotStoppableError
+from pyoco_server.core.state import initial_state
 from tests.build import Run
-from tests.invariants import check_log
+from tests.invariants import check_log, check_state, check_step
 from tests.properties.graphs import runnable_graphs
+
+pytestmark = pytest.mark.timeout(600)  # one test of many seconds: on a busy machine it takes minutes
 
 WORKERS = st.sampled_from([None, "w1", "w2"])
 ATTEMPTS = st.sampled_from([None, None, None, 1, 2, 3])
@@ -41,11 +46,14 @@ class Executions(RuleBasedStateMachine):
     """Any of the 12 commands, and the engine's own calls, at any moment, about any node."""
 
     run: Run
+    checked: int
+    replayed: ExecutionState
 
     @initialize(graph=runnable_graphs)
     def create(self, graph: Graph) -> None:
         self.run = Run(graph, started=False)
         self.pick = sorted(graph.nodes)
+        self.checked, self.replayed = 0, initial_state(self.run.state.execution_id)
 
     def attempt(self, name: CommandType, node_id: str | None = None, **fields: Any) -> None:
         """Give a command; if it is refused, nothing may have changed."""
@@ -159,7 +167,12 @@ class Executions(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        check_log(self.run.graph, self.run.log, self.run.state)
+        """What is new keeps the rules; the whole log is held against them in the end, for all steps together."""
+        for event in self.run.log[self.checked :]:
+            self.replayed = check_step(self.replayed, event)
+        self.checked = len(self.run.log)
+        assert self.replayed == self.run.state
+        check_state(self.run.graph, self.run.state)
 
     @override
     def teardown(self) -> None:
@@ -193,6 +206,6 @@ def finish(run: Run) -> None:
 
 
 Executions.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestExecutions = Executions.TestCase
