@@ -1,10 +1,12 @@
 """Clients that are not told where the gateway is, or which key to send: the environment says so."""
 
 import asyncio
+import ssl
 
 import pytest
 
 from pyoco_server.client import AsyncClient, Client
+from pyoco_server.client.setup import server_url, trusted
 from pyoco_server.errors import InvalidInputError
 from tests.client.scripted_gateway import ScriptedGateway, says
 
@@ -69,3 +71,11 @@ def test_a_key_that_cannot_be_sent_is_told_by_its_source_and_not_shown(monkeypat
     with pytest.raises(InvalidInputError, match=r"^PYOCO_API_KEY: must be printable ASCII") as error:
         Client()
     assert "secret" not in str(error.value)
+
+
+def test_certificates_are_read_for_an_address_that_needs_them_and_nobody_is_trusted_without() -> None:
+    assert trusted(server_url("HTTPS://gateway.example")) is True
+    nobody = trusted(server_url("http://gateway.example"))
+    assert isinstance(nobody, ssl.SSLContext)
+    assert (nobody.verify_mode, nobody.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert nobody.get_ca_certs() == []

@@ -40,7 +40,12 @@ class AsyncClient(Operations):
         self.server = setup.server_url(server)
         self._manner = setup.manner(self.server, retries=retries, reconnect=reconnect, poll=poll)
         headers = setup.request_headers(api_key, api_key_header, lang)
-        self._http = httpx.AsyncClient(base_url=self.server, headers=headers, timeout=setup.timeouts(timeout))
+        self._http = httpx.AsyncClient(
+            base_url=self.server,
+            headers=headers,
+            timeout=setup.timeouts(timeout),
+            verify=setup.trusted(self.server),
+        )
 
     async def __aenter__(self) -> Self:
         return self

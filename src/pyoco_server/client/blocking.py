@@ -39,7 +39,12 @@ class Client(Operations):
         self.server = setup.server_url(server)
         self._manner = setup.manner(self.server, retries=retries, reconnect=reconnect, poll=poll)
         headers = setup.request_headers(api_key, api_key_header, lang)
-        self._http = httpx.Client(base_url=self.server, headers=headers, timeout=setup.timeouts(timeout))
+        self._http = httpx.Client(
+            base_url=self.server,
+            headers=headers,
+            timeout=setup.timeouts(timeout),
+            verify=setup.trusted(self.server),
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,7 @@
 """How a client is set up, whichever of the two it is."""
 
 import os
+import ssl
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -58,6 +59,11 @@ def request_headers(api_key: str | None, api_key_header: str, lang: Language | s
     if key:
         headers[_checked("api_key_header", api_key_header)] = _checked(name, key)
     return headers
+
+
+def trusted(server: str) -> ssl.SSLContext | bool:
+    """Whose certificates count: those httpx reads, which takes longer than a request; without TLS, nobody's."""
+    return True if server.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def timeouts(timeout: float) -> httpx.Timeout:
