@@ -20,6 +20,7 @@ from pyoco_server.gateway.app import create_app
 from pyoco_server.gateway.services import Services
 from pyoco_server.settings import Settings
 from pyoco_server.settings.model import Auth, Http, Names, Nats, Storage
+from tests.plain_http import NO_TLS
 from tests.waiting import wait_until
 
 EVERYTHING = tuple(Scope)
@@ -40,7 +41,7 @@ class Open(NamedTuple):
         text = key.text if isinstance(key, IssuedKey) else key
         sent = {"Accept-Language": "en", **({} if text is None else {"X-API-Key": text}), **headers}
         if self.url:
-            async with httpx.AsyncClient(base_url=self.url, headers=sent, timeout=10) as client:
+            async with httpx.AsyncClient(base_url=self.url, headers=sent, timeout=10, verify=NO_TLS) as client:
                 yield client
         else:
             transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)

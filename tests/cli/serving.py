@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import httpx
 
+from tests.plain_http import NO_TLS
+
 START_SEC = 30.0
 
 
@@ -85,7 +87,7 @@ def _until_healthy(served: Served) -> None:
         if served.process.poll() is not None:
             raise AssertionError(f"it ended at once:\n{served.output.read_text(encoding='utf-8')}")
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{served.url}/health", timeout=2).status_code == 200:
+            if httpx.get(f"{served.url}/health", timeout=2, verify=NO_TLS).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError("the gateway did not come up")
@@ -96,7 +98,7 @@ def run_status(url: str, run_id: str, *wanted: str, within_sec: float = 20.0) ->
     deadline = time.monotonic() + within_sec
     status = ""
     while time.monotonic() < deadline:
-        status = str(httpx.get(f"{url}/runs/{run_id}", timeout=5).json()["status"])
+        status = str(httpx.get(f"{url}/runs/{run_id}", timeout=5, verify=NO_TLS).json()["status"])
         if status in wanted:
             return status
         time.sleep(0.05)

@@ -13,6 +13,7 @@ import pytest
 from tests.adapters.nats_server import NatsServer
 from tests.cli.serving import Served, clean_environment, command, free_port, run_status, serving
 from tests.gateway.stand import check_error
+from tests.plain_http import NO_TLS
 
 FLOWS = """
 from pyoco import Flow, task
@@ -37,7 +38,7 @@ def late_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 def until_ready(served: Served) -> None:
     deadline = time.monotonic() + LATER_SEC
-    while httpx.get(f"{served.url}/health/ready").status_code != 200:
+    while httpx.get(f"{served.url}/health/ready", verify=NO_TLS).status_code != 200:
         assert time.monotonic() < deadline, "the gateway never found NATS"
         time.sleep(0.05)
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.cli.serving import Served, clean_environment, command, free_port, run_status, run_to_its_end, serving
+from tests.plain_http import NO_TLS
 
 GREETING = """
 from pyoco import Flow, task
@@ -221,7 +222,7 @@ def test_ctrl_c_while_a_run_is_at_work_shows_no_traceback(tmp_path: Path) -> Non
 
 def _tasks_at_work(url: str) -> list[dict[str, object]]:
     try:
-        runs = httpx.get(f"{url}/runs", timeout=5).json()
+        runs = httpx.get(f"{url}/runs", timeout=5, verify=NO_TLS).json()
     except httpx.TransportError:
         return []
     return [run for run in runs if run.get("tasks") == {"greet": "RUNNING"}]

@@ -15,6 +15,7 @@ from tests.cli.serving import clean_environment, free_port
 from tests.docs.matching import pattern_of
 from tests.docs.pages import Block
 from tests.docs.terminal import PATIENCE_SEC, Terminal
+from tests.plain_http import NO_TLS
 
 _STAYS: Final = ("pyoco-server dev ", "pyoco-server up", "pyoco-worker ")
 _SERVER: Final = "pyoco-server "
@@ -127,12 +128,12 @@ class Reader:
 
     def _is_up(self) -> bool:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self._url}/health", timeout=5).status_code == httpx.codes.OK
+            return httpx.get(f"{self._url}/health", timeout=5, verify=NO_TLS).status_code == httpx.codes.OK
         return False
 
     def _worker(self) -> str:
         """Which process is the worker of ``pyoco-server dev``; empty while the first one starts."""
-        known = httpx.get(f"{self._url}/workers", timeout=5).json()
+        known = httpx.get(f"{self._url}/workers", timeout=5, verify=NO_TLS).json()
         return next((worker["instance_id"] for worker in known if worker["worker_id"] == "dev"), "")
 
     def _await_new_worker(self) -> None:

@@ -25,6 +25,7 @@ from pyoco_server.gateway.app import create_app
 from pyoco_server.gateway.services import Services
 from pyoco_server.settings import Settings, load_settings
 from pyoco_server.worker.flow_source import FlowSource
+from tests.plain_http import NO_TLS
 
 R = TypeVar("R")
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
@@ -77,7 +78,7 @@ class Stand:
     def client(self, **options: Any) -> Iterator[httpx.Client]:
         """Somebody who asks; errors come in English."""
         headers = {"Accept-Language": "en", **options.pop("headers", {})}
-        with httpx.Client(base_url=self.url, headers=headers, timeout=20, **options) as client:
+        with httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=NO_TLS, **options) as client:
             yield client
 
     def _run(self) -> None:

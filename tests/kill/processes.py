@@ -16,6 +16,7 @@ import httpx
 from typing_extensions import override
 
 from pyoco_server.adapters.nats_server import exec_with_parent
+from tests.plain_http import NO_TLS
 
 _STUB = str(Path(exec_with_parent.__file__).absolute())
 
@@ -121,7 +122,7 @@ class GatewayProcess(Process):
     @override
     async def is_ready(self) -> bool:
         try:
-            async with httpx.AsyncClient(timeout=5) as client:
+            async with httpx.AsyncClient(timeout=5, verify=NO_TLS) as client:
                 return (await client.get(f"{self.url}/health/ready")).is_success
         except httpx.TransportError:
             return False

@@ -16,6 +16,7 @@ import pytest
 
 from tests.adapters.nats_server import NatsServer
 from tests.cli.serving import clean_environment, free_port
+from tests.plain_http import NO_TLS
 from tests.upgrade.flows import CALLS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -163,7 +164,7 @@ class Site:
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
         """What the newest gateway answers; it must be content."""
-        answer = httpx.request(method, f"{self.url}{path}", timeout=10, **options)
+        answer = httpx.request(method, f"{self.url}{path}", timeout=10, verify=NO_TLS, **options)
         assert answer.status_code < 300, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json()
 
@@ -196,6 +197,6 @@ class Site:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=2).status_code == 200
+        return httpx.get(url, timeout=2, verify=NO_TLS).status_code == 200
     except httpx.TransportError:
         return False

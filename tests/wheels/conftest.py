@@ -30,7 +30,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 @pytest.fixture
 def client(stand: Stand) -> Iterator[httpx.Client]:
     """Somebody who asks the gateway."""
-    with stand.client(verify=False) as made:  # there is nothing to verify, and looking for how takes long
+    with stand.client() as made:
         yield made
 
 

@@ -288,7 +288,7 @@ def _at_once(stand: Stand, wheels: list[tuple[str, str, str]]) -> list[httpx.Res
     def one(given: tuple[str, str, str]) -> httpx.Response:
         package, version, content = given
         data = make_wheel(package, version, {f"{package}/__init__.py": content})
-        with stand.client(verify=False) as client:
+        with stand.client() as client:
             return upload(client, wheel_name(package, version), data)
 
     with ThreadPoolExecutor(len(wheels)) as pool:
