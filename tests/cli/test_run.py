@@ -1,10 +1,13 @@
 """``pyoco-client run``: what it runs, what it is given, what it writes, and how it ends."""
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pyoco_server.cli import client
 from pyoco_server.core import decode_event, encode_event, fold
 from tests.cli.commands import call, write
 
@@ -21,6 +24,24 @@ def divide(by=0):
     return 1 / by
 flow = Flow("dividing") >> divide
 """
+FILES = {
+    "hello.py": GREET,
+    "empty.py": "",
+    "broken.py": "def (:\n",
+    "raising.py": "1 / 0\n",
+    "leaving.py": "raise SystemExit(0)\n",
+    "notes.txt": "",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the command is called in this process, which forgets what it imports from there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    for name in FILES:
+        sys.modules.pop(Path(name).stem, None)
 
 
 def test_a_flow_that_completes(tmp_path: Path) -> None:
@@ -151,23 +172,18 @@ def test_a_yaml_flow_whose_task_cannot_be_imported(tmp_path: Path) -> None:
         (["run", "notes.txt"], "notes.txt is neither Python nor YAML"),
     ],
 )
-def test_a_mistake_is_told_with_an_example_and_without_a_traceback(tmp_path: Path, args: list[str], said: str) -> None:
-    for name, text in {
-        "hello.py": GREET,
-        "empty.py": "",
-        "broken.py": "def (:\n",
-        "raising.py": "1 / 0\n",
-        "leaving.py": "raise SystemExit(0)\n",
-        "notes.txt": "",
-    }.items():
-        write(tmp_path, name, text)
-    done = call(tmp_path, *args)
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in done.stderr
-    assert "example: " in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_a_mistake_is_told_with_an_example_and_without_a_traceback(
+    folder: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str
+) -> None:
+    for name, text in FILES.items():
+        write(folder, name, text)
+    assert client.main(args) == 1
+    out, told = capsys.readouterr()
+    assert said in told
+    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in told
+    assert "example: " in told
+    assert "Traceback" not in told
+    assert out == ""
 
 
 def test_a_terminal_that_lacks_characters_does_not_fail_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pyoco_server.cli import server
 from tests.cli.serving import free_port, run_status, run_to_its_end, serving
 
 FLOW = """
@@ -108,12 +109,27 @@ def test_a_second_one_on_the_same_data_says_so(tmp_path: Path) -> None:
         (("dev", "nothing-here.py"), "nothing-here.py"),
     ],
 )
-def test_what_was_typed_wrong_is_told_with_an_example(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
-    ended = run_to_its_end(tmp_path, *arguments)
+def test_what_was_typed_wrong_is_told_with_an_example(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert server.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert told in said
+    assert "ERR-PYOCO-0018" in said
+    assert "example: pyoco-server " in said
+    assert "Traceback" not in said
+
+
+def test_a_mistake_is_the_exit_code_of_the_program(tmp_path: Path) -> None:
+    ended = run_to_its_end(tmp_path, "up", "--port", "many")
     assert ended.returncode == 1
-    assert told in ended.stderr
-    assert "ERR-PYOCO-0018" in ended.stderr
-    assert "example: pyoco-server " in ended.stderr
+    assert ended.stdout == ""
+    assert "error: " in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
