@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.cli import client
 from pyoco_server.cli.params import read_params
 from pyoco_server.cli.usage import UsageError
 from tests.cli.commands import call, write
@@ -127,10 +128,13 @@ def test_a_file_that_is_not_understood(tmp_path: Path, name: str, text: str | by
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_mistake_is_told_with_a_corrected_example(tmp_path: Path, args: list[str], said: str, example: str) -> None:
-    done = call(tmp_path, "run", write(tmp_path, "p.py", SHOW), *args)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert said in done.stderr
-    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in done.stderr
-    assert example in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+def test_a_mistake_is_told_with_a_corrected_example(
+    here: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str, example: str
+) -> None:
+    assert client.main(["run", write(here, "p.py", SHOW), *args]) == 1
+    out, told = capsys.readouterr()
+    assert out == ""
+    assert said in told
+    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in told
+    assert example in told.splitlines()[-1]
+    assert "Traceback" not in told

@@ -1,8 +1,6 @@
 """``pyoco-client run``: what it runs, what it is given, what it writes, and how it ends."""
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,16 +30,6 @@ FILES = {
     "leaving.py": "raise SystemExit(0)\n",
     "notes.txt": "",
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the command is called in this process, which forgets what it imports from there."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
-    for name in FILES:
-        sys.modules.pop(Path(name).stem, None)
 
 
 def test_a_flow_that_completes(tmp_path: Path) -> None:
@@ -173,10 +161,10 @@ def test_a_yaml_flow_whose_task_cannot_be_imported(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_told_with_an_example_and_without_a_traceback(
-    folder: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str
+    here: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str
 ) -> None:
     for name, text in FILES.items():
-        write(folder, name, text)
+        write(here, name, text)
     assert client.main(args) == 1
     out, told = capsys.readouterr()
     assert said in told
