@@ -12,6 +12,8 @@ from pyoco_server.core import Event, decode_event, fold, graph_from_log
 from tests.invariants import ENDS, check_log
 from tests.upgrade.versions import CURRENT, Site, checked_out
 
+pytestmark = pytest.mark.timeout(400)  # half a dozen processes, started beside those of other tests
+
 GRAPH = {
     "nodes": [
         {"nodeId": "start", "nodeType": "Start"},

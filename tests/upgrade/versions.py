@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parents[2]
 CURRENT: Final = ROOT / "src"
 FROM: Final = os.environ.get("PYOCO_UPGRADE_FROM", "HEAD~1")
 """The commit to upgrade from."""
-PATIENCE_SEC: Final = 30.0
+PATIENCE_SEC: Final = 90.0
 SETTINGS: Final = {
     "PYOCO_CONSUMER_ACK_WAIT_SEC": "2",
     "PYOCO_ACK_PROGRESS_INTERVAL_SEC": "0.5",
