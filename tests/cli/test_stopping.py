@@ -93,7 +93,7 @@ def test_a_second_ctrl_c_leaves_a_log_that_is_complete(tmp_path: Path) -> None:
         took = time.monotonic() - begin
     events = [decode_event(line) for line in log.read_bytes().splitlines()]
     assert code == 130
-    assert took < 2
+    assert took < 10  # long before the grace is over
     assert "Traceback" not in rest
     assert events[-1].type == "EXECUTION_CANCELED"
     state = fold(events)

@@ -245,7 +245,7 @@ def test_a_busy_process_is_really_gone(engine: Engine) -> None:
     began = time.monotonic()
     engine.cancel(run_id)
     assert engine.wait(run_id).status == "CANCELED"
-    assert time.monotonic() - began < 0.3 + 1
+    assert time.monotonic() - began < 10  # by itself it would never end
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 

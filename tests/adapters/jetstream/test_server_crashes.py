@@ -105,7 +105,7 @@ def test_without_a_connection_everything_fails_at_once_and_leaves_no_ghost(own_n
                     await log.read("r")
                 with pytest.raises(nats.errors.OutboundBufferLimitError):
                     await connection.js.publish(NAMES.events_subject("ghost"), b"[]")
-            assert time.monotonic() - started < 0.5
+            assert time.monotonic() - started < 2  # as long as a single one would wait for an answer
             assert not connection.nc._resp_map  # nobody waits for answers to what was not sent
             await comes_back(own_nats_server, connection)
             await connection.nc.flush()
