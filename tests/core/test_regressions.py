@@ -228,7 +228,7 @@ def test_the_graph_of_another_execution_is_refused(call: Any) -> None:
         call(other, run.state, *where, now=T0, new_id=run.new_id, **who)
 
 
-@pytest.mark.parametrize("raw", [None, 5, [], object()], ids=str)
+@pytest.mark.parametrize("raw", [None, 5, [], object()], ids=["none", "number", "list", "object"])
 @pytest.mark.parametrize("decode", [decode_event, decode_command, graph_from_dict])
 def test_what_is_no_object_at_all_is_refused_as_such(decode: Any, raw: Any) -> None:
     with pytest.raises(DecodeError) as caught:
@@ -237,7 +237,9 @@ def test_what_is_no_object_at_all_is_refused_as_such(decode: Any, raw: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), b"x", object(), "\ud800", {5: 1}, {"a": {"b": {1, 2}}}], ids=str
+    "value",
+    [float("nan"), float("inf"), b"x", object(), "\ud800", {5: 1}, {"a": {"b": {1, 2}}}],
+    ids=["nan", "inf", "bytes", "object", "surrogate", "key", "set"],
 )
 def test_what_json_cannot_say_is_refused_even_in_a_dictionary(value: Any) -> None:
     with pytest.raises(DecodeError) as caught:
@@ -281,7 +283,7 @@ def test_an_empty_id_is_refused() -> None:
         advance(run.graph, run.state, command("StartNode", "a"), now=T0, new_id=lambda: "")
 
 
-@pytest.mark.parametrize("now", [None, 0, lambda: T0], ids=str)
+@pytest.mark.parametrize("now", [None, 0, lambda: T0], ids=["none", "number", "function"])
 def test_what_is_no_time_is_refused_as_such(now: Any) -> None:
     with pytest.raises(DecodeError, match="expected a time"):
         handle(initial_state("run-1"), command("CreateExecution", graphId="g"), now=now, new_id=lambda: "1")
