@@ -24,7 +24,11 @@ POLL_SEC: Final = 1.0
 
 _PAUSE_SEC: Final = 0.25
 _PACE_SEC: Final = 0.01
-"""Between two reads at least, when there is no more than a few changes: what comes meanwhile is read in one go."""
+_BUSY_PACE_SEC: Final = 0.05
+"""Between two reads at least, when there is no more than a few changes, and when there are: what comes meanwhile is
+taken in one go, and of several changes of one run only the newest."""
+
+_FEW: Final = 4
 
 _PAGE: Final = 500
 _MOST_CHANGES: Final = 10 * _PAGE
@@ -65,6 +69,8 @@ class IndexKeeper:
         self._index = index
         self._on_change = on_change
         self._poll_sec = poll_sec
+        self._taken = 0
+        """How many changes the last batch had."""
         self._state: FeedState | None = None
         self._checked_at = -math.inf
         self._forgotten = 0
@@ -119,7 +125,7 @@ class IndexKeeper:
             if told:
                 _log.info("the run index is up to date again", extra={"action": "run_index_current"})
                 told = False
-            await asyncio.sleep(_PACE_SEC)
+            await asyncio.sleep(_PACE_SEC if self._taken <= _FEW else _BUSY_PACE_SEC)
             await self._feed.wait(self._poll_sec)
 
     async def catch_up(self) -> None:
@@ -165,6 +171,7 @@ class IndexKeeper:
     async def _take(self, batch: _Batch) -> _Batch | None:
         """Put it into the index and tell of it; what was read meanwhile, or None if there was nothing more."""
         reading = None if batch.is_last else asyncio.ensure_future(self._read(batch.position))
+        self._taken = len(batch.changes)
         try:
             if batch.changes:
                 await self._index.apply(batch.changes, batch.position)

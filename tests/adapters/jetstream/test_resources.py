@@ -49,6 +49,9 @@ def test_everything_is_created_as_it_is_needed(jetstream: JetStream) -> None:
         assert (events.subjects, events.allow_direct, events.deny_delete) == ([f"{prefix}.events.>"], True, False)
         assert events.republish is not None
         assert (events.republish.dest, events.republish.headers_only) == (f"{prefix}.live.>", True)
+        snapshots = found[f"KV_{names.runs_bucket}"].republish
+        assert snapshots is not None
+        assert (snapshots.dest, bool(snapshots.headers_only)) == (f"{prefix}.live_snapshots.>", False)
         assert (work.subjects, work.retention) == ([f"{prefix}.work.>"], RetentionPolicy.WORK_QUEUE)
         assert (dlq.retention, dlq.max_age, dlq.max_msgs) == (RetentionPolicy.LIMITS, 604800, 100_000)
         assert dlq.max_bytes == 536_870_912

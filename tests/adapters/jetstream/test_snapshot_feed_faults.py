@@ -8,12 +8,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from nats.js.api import StreamConfig
+from nats.js.api import RePublish, StreamConfig
 
 from pyoco_server.adapters.jetstream.connection import Connection, connect
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
+from pyoco_server.adapters.jetstream.snapshot_feed import (
+    MOST_BYTES_HEARD,
+    MOST_HEARD,
+    JetStreamSnapshotFeed,
+    _Heard,
+)
 from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.index_keeper import IndexKeeper
@@ -224,3 +229,118 @@ def test_ten_thousand_snapshots_are_caught_up_with_in_seconds(jetstream: JetStre
             return took
 
     assert jetstream.run(attempt) < 15.0
+
+
+@asynccontextmanager
+async def asked(connection: Connection, names: Names) -> AsyncIterator[list[bytes]]:
+    """What the stream of snapshots is asked for meanwhile."""
+    requests: list[bytes] = []
+    stream = kv_stream(names.runs_bucket)
+    listening = await connection.nc.listen(f"$JS.API.DIRECT.GET.{stream}", lambda _, data, __: requests.append(data))
+    await connection.nc.flush()
+    yield requests
+    await connection.nc.leave(listening)
+
+
+async def heard(feed: JetStreamSnapshotFeed, sequence: int) -> None:
+    """Wait until the feed has been told of that change."""
+    await wait_until(lambda: bool(feed._heard._changes) and feed._heard._changes[-1].sequence == sequence)
+
+
+def test_what_was_announced_need_not_be_asked_for(jetstream: JetStream) -> None:
+    async def attempt(connection: Connection, names: Names) -> None:
+        feed, snapshots = JetStreamSnapshotFeed(connection, names), JetStreamSnapshots(connection, names)
+        _, position = await feed.read(after=0)
+        async with asked(connection, names) as requests:
+            await fill(connection, names, ["a", "b", "gone"])
+            again = await snapshots.write("a", body(2), position=2, revision=1)
+            await connection.js.publish(kv_subject(names.runs_bucket, "gone"), headers={"KV-Operation": "PURGE"})
+            await heard(feed, 5)
+            changes, position = await feed.read(after=position)
+            assert not requests
+        expected = {"b": (body(), 2), "a": (body(2), again), "gone": (None, 5)}
+        assert {change.run_id: (change.body, change.sequence) for change in changes} == expected
+        assert [change.sequence for change in changes] == [2, 4, 5]
+        assert (position, await feed.read(after=position)) == (5, ([], 5))
+
+    jetstream.run(attempt)
+
+
+def test_what_was_announced_is_read_in_parts_too(jetstream: JetStream) -> None:
+    async def attempt(connection: Connection, names: Names) -> None:
+        feed = JetStreamSnapshotFeed(connection, names)
+        _, position = await feed.read(after=0)
+        await fill(connection, names, [f"r{number}" for number in range(5)])
+        await heard(feed, 5)
+        sizes = []
+        while changes := (await feed.read(after=position, limit=2))[0]:
+            sizes.append(len(changes))
+            position = changes[-1].sequence
+        assert (sizes, position) == ([2, 2, 1], 5)
+
+    jetstream.run(attempt)
+
+
+def test_who_has_missed_an_announcement_asks_for_all_behind_it(jetstream: JetStream) -> None:
+    async def attempt(connection: Connection, names: Names) -> None:
+        feed = JetStreamSnapshotFeed(connection, names)
+        await feed.read(after=0)
+        await fill(connection, names, ["a", "b", "c"])
+        await heard(feed, 3)
+        feed._heard._changes.popleft()
+        changes, position = await feed.read(after=0)
+        assert [change.run_id for change in changes] == ["a", "b", "c"]
+        assert position == 3
+
+    jetstream.run(attempt)
+
+
+@pytest.mark.parametrize("sequences", [[1, 3], [7, 1]], ids=["one is missing", "begun anew"])
+def test_a_gap_makes_what_was_heard_before_it_worthless(sequences: list[int]) -> None:
+    told = _Heard()
+    for sequence in sequences:
+        told.take("r", body(), b"NATS/1.0\r\nNats-Sequence: %d\r\n\r\n" % sequence)
+    first, last = sequences
+    assert told.behind(first - 1, 500) == []
+    assert [change.sequence for change in told.behind(last - 1, 500)] == ([last] if last > first else [])
+
+
+def test_no_more_is_kept_of_what_was_announced_than_a_reader_may_want() -> None:
+    told = _Heard()
+    for sequence in range(1, MOST_HEARD + 2):
+        told.take(f"r{sequence}", b"", b"NATS/1.0\r\nNats-Sequence: %d\r\n\r\n" % sequence)
+    assert len(told._changes) == 1
+    large = bytes(MOST_BYTES_HEARD // 2)
+    for sequence in range(5):
+        told.take(f"r{sequence}", large, b"NATS/1.0\r\nNats-Sequence: %d\r\n\r\n" % (5_000 + sequence))
+    assert sum(len(change.body or b"") for change in told._changes) <= 2 * MOST_BYTES_HEARD
+
+
+def test_a_bucket_that_announces_without_the_snapshots_is_asked_for_them(jetstream: JetStream) -> None:
+    """As buckets are that were made by earlier versions."""
+
+    async def attempt() -> None:
+        names = jetstream.names
+        async with await connect(jetstream.server.url, name="test") as connection:
+            keys = kv_subject(names.runs_bucket, ">")
+            republish = RePublish(src=keys, dest=f"{names.live_snapshots_prefix}.>", headers_only=True)
+            await connection.js.add_stream(
+                StreamConfig(
+                    name=kv_stream(names.runs_bucket),
+                    subjects=[keys],
+                    max_msgs_per_subject=1,
+                    allow_rollup_hdrs=True,
+                    allow_direct=True,
+                    republish=republish,
+                )
+            )
+            await provision(connection, names)
+            async with SqliteRunIndex() as index:
+                made = Kept(connection, names, index)
+                await made.keeper.catch_up()
+                await fill(connection, names, ["a", "b"])
+                await made.keeper.catch_up()
+                assert [(change.run_id, change.body) for change in made.told] == [("a", body()), ("b", body())]
+                assert await ids(index) == {"a", "b"}
+
+    asyncio.run(attempt())

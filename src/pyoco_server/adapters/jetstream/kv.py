@@ -1,10 +1,12 @@
 """A key of a KV bucket, read and written by compare-and-set."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from nats.js.api import Header
 from nats.js.errors import APIError
 
+from pyoco_server.adapters.jetstream.client import parsed_headers
 from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
 from pyoco_server.adapters.jetstream.names import kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
@@ -13,6 +15,7 @@ from pyoco_server.app.ports import TooLargeError
 _OPERATION: Final = "KV-Operation"
 _REMOVED: Final = {"DEL", "PURGE"}
 _LIMIT_MARKER: Final = "Nats-Marker-Reason"
+_MARKS: Final = (_OPERATION.encode(), _LIMIT_MARKER.encode())
 _WRONG_LAST_SEQUENCE: Final = (10071, 10164)
 _MESSAGE_TOO_LARGE: Final = 10054
 
@@ -83,7 +86,15 @@ class Bucket:
             await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
 
 
+def is_removal(headers: bytes) -> bool:
+    """Do headers as they came say that the message is a marker, and not a value?"""
+    return any(mark in headers for mark in _MARKS) and _is_removal(parsed_headers(headers))
+
+
 def entry_of(message: StoredMessage) -> Entry:
     """Markers are not values: of a key that was removed, by hand or by a limit of the bucket."""
-    removed = message.headers.get(_OPERATION) in _REMOVED or _LIMIT_MARKER in message.headers
-    return Entry(None if removed else message.data, message.sequence)
+    return Entry(None if _is_removal(message.headers) else message.data, message.sequence)
+
+
+def _is_removal(headers: Mapping[str, str]) -> bool:
+    return headers.get(_OPERATION) in _REMOVED or _LIMIT_MARKER in headers

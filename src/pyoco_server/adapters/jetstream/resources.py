@@ -138,9 +138,7 @@ def _wanted(names: Names) -> Iterator[StreamConfig]:
     yield _bucket(
         names,
         names.runs_bucket,
-        republish=RePublish(
-            src=kv_subject(names.runs_bucket, ">"), dest=f"{names.live_snapshots_prefix}.>", headers_only=True
-        ),
+        republish=RePublish(src=kv_subject(names.runs_bucket, ">"), dest=f"{names.live_snapshots_prefix}.>"),
     )
     yield _bucket(names, names.workers_bucket)
     yield _bucket(names, names.auth_bucket)

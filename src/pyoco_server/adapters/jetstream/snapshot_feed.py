@@ -1,18 +1,22 @@
 """The changes of snapshots, read off the stream behind their bucket by sequence.
 
-Nothing has to be told for a change to be seen: whoever reads behind the last sequence he knows gets all there is. That
-something changed is announced on a live subject, which only saves waiting; what is missed there is read later.
+Nothing has to be told for a change to be seen: whoever reads behind the last sequence he knows gets all there is. What
+changed is announced on a live subject, with the snapshot itself. Who has heard of all there is behind a sequence need
+not ask for it, which is more than a convenience: for every page of a stream the server counts what is behind it, and
+looks at all subjects for that. What is missed there is read later.
 """
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from nats.js.errors import NotFoundError
 
+from pyoco_server.adapters.jetstream.client import header_value
 from pyoco_server.adapters.jetstream.connection import Connection, translated
-from pyoco_server.adapters.jetstream.kv import entry_of
+from pyoco_server.adapters.jetstream.kv import entry_of, is_removal
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
@@ -21,6 +25,10 @@ from pyoco_server.app.ports.run_index import has_enough
 _ALL: Final = ">"
 """A bucket's stream has nothing but its keys. Of any narrower subject the server would count, for every page, how many
 messages there are behind it by looking at all subjects."""
+
+MOST_HEARD: Final = 2_000
+MOST_BYTES_HEARD: Final = 8 * 1024 * 1024
+"""So much of what was announced is kept for whoever reads; who is further behind asks for it."""
 
 
 class JetStreamSnapshotFeed:
@@ -34,12 +42,16 @@ class JetStreamSnapshotFeed:
         self._run_id_at = len(f"{names.live_snapshots_prefix}.")
         self._reader = StreamReader(connection, self._stream)
         self._changed = asyncio.Event()
+        self._heard = _Heard()
         self._is_listening = False
         self._listeners: list[Callable[[str], None]] = []
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         """Changes behind ``after``, oldest first, and up to where they have been read."""
         await self._listen()
+        heard = self._heard.behind(after, limit)
+        if heard:
+            return heard, heard[-1].sequence
         changes = await self._behind(after, limit)
         if not changes and after > 0 and (await self.state()).last < after:
             after, changes = 0, await self._behind(0, limit)
@@ -86,9 +98,48 @@ class JetStreamSnapshotFeed:
             await self._connection.nc.listen(self._live, self._announced)
         self._is_listening = True
 
-    def _announced(self, subject: bytes, _data: bytes, _headers: bytes | None) -> None:
+    def _announced(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
         self._changed.set()
-        if self._listeners:
-            run_id = subject[self._run_id_at :].decode(errors="replace")
-            for told in self._listeners:
-                told(run_id)
+        run_id = subject[self._run_id_at :].decode(errors="replace")
+        self._heard.take(run_id, data, headers)
+        for told in self._listeners:
+            told(run_id)
+
+
+class _Heard:
+    """The last changes that were announced, without a gap: what is behind one of them is known from here."""
+
+    def __init__(self) -> None:
+        self._changes: deque[SnapshotChange] = deque()
+        self._bytes = 0
+
+    def take(self, run_id: str, data: bytes, headers: bytes | None) -> None:
+        """A change was announced. A stream that was made before snapshots were told along tells their size only."""
+        sequence = header_value(headers, b"Nats-Sequence")
+        if headers is None or sequence is None or header_value(headers, b"Nats-Msg-Size") is not None:
+            self._forget()
+            return
+        change = SnapshotChange(run_id, None if is_removal(headers) else data, int(sequence))
+        is_next = bool(self._changes) and change.sequence == self._changes[-1].sequence + 1
+        if not is_next or len(self._changes) >= MOST_HEARD or self._bytes > MOST_BYTES_HEARD:
+            self._forget()
+        self._changes.append(change)
+        self._bytes += len(change.body or b"")
+
+    def behind(self, after: int, limit: int) -> list[SnapshotChange]:
+        """So many of the changes behind ``after``, of each run the newest; none if some of them were not heard."""
+        while self._changes and self._changes[0].sequence <= after:
+            self._bytes -= len(self._changes.popleft().body or b"")
+        if not self._changes or self._changes[0].sequence != after + 1:
+            return []
+        newest: dict[str, SnapshotChange] = {}
+        for change in self._changes:
+            if len(newest) == limit:
+                break
+            newest.pop(change.run_id, None)  # the order is that of the newest
+            newest[change.run_id] = change
+        return [*newest.values()]
+
+    def _forget(self) -> None:
+        self._changes.clear()
+        self._bytes = 0

@@ -46,9 +46,10 @@ class SnapshotFeed(Protocol):
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         """Changes behind ``after``, oldest first, and up to where they have been read; UnavailableError if they cannot.
 
-        Never more than ``limit``. Fewer only if there was nothing more, or if they have FEED_BYTES or more: see
-        ``has_enough``. A position the feed has never reached means that the snapshots were begun anew: then the changes
-        are those from the beginning, and the position returned is lower than asked.
+        Never more than ``limit``. Fewer only if there was nothing more, but for what is written in this very moment, or
+        if they have FEED_BYTES or more: see ``has_enough``. A position the feed has never reached means that the
+        snapshots were begun anew: then the changes are those from the beginning, and the position returned is lower
+        than asked.
         """
         ...
 
