@@ -79,6 +79,7 @@ class Attempt:
             return Failed(describe(error))
         finally:
             self._runner = None
+            self._context.fall_silent()
             for _ in range(self._cancels):
                 runner.uncancel()
 

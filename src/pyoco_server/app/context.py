@@ -65,6 +65,10 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
         """Say where progress goes."""
         self._report = report
 
+    def fall_silent(self) -> None:
+        """The attempt is over; one that was given up on may go on talking, to nobody."""
+        self._report = _nobody
+
     def progress(self, percent: float | None = None, message: str | None = None) -> None:
         """Say how far the task is; shows in the log and wherever the run is watched.
 

@@ -340,6 +340,8 @@ class Driver:
             task.cancel()
         if left:  # a coroutine that will not be cancelled is left to itself: the run does not wait for it
             await asyncio.wait(left, timeout=LETTING_GO_SEC)
+        if all(task.done() for task in left):
+            self._work = None  # it holds us, too: nothing is to be left for the garbage collector
 
     def _the_work(self) -> NodeWork:
         if self._work is None:

@@ -107,6 +107,10 @@ class Execution:
         """Be told no more."""
         self._listeners.remove(listener)
 
+    def forget_listeners(self) -> None:
+        """Tell nobody any more. Those who listen hold us, and we them: nothing is left for the garbage collector."""
+        self._listeners.clear()
+
     async def follow(self) -> Unsubscribe:
         """Take note of what others write as soon as they have written it."""
         return await self._log.subscribe(self.execution_id, self._appended)

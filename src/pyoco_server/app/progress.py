@@ -23,13 +23,12 @@ Write = Callable[[str, float | None, str | None], Awaitable[None]]
 class ProgressDesk:
     """Takes reports and writes them, newest wins."""
 
-    def __init__(self, write: Write) -> None:
-        self._write = write
+    def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
 
-    def reporter(self, node_id: str) -> Callable[[float | None, str | None], None]:
+    def reporter(self, node_id: str, write: Write) -> Callable[[float | None, str | None], None]:
         """What one attempt at a node calls, from any thread; what it says after ``drained`` is not heard."""
-        line = _Line(node_id, self._write, asyncio.get_running_loop())
+        line = _Line(node_id, write, asyncio.get_running_loop())
         earlier = self._lines.get(node_id)
         if earlier is not None:
             earlier.close()

@@ -104,7 +104,8 @@ class Run:
         self._known: list[Event] = []
         self._begun: list[str] = []
         self._changed = asyncio.Event()
-        self._execution.subscribe(lambda *_: self._changed.set())
+        changed = self._changed
+        self._execution.subscribe(lambda *_: changed.set())
 
     @property
     def state(self) -> ExecutionState:
@@ -174,11 +175,17 @@ class Run:
             await self._changed.wait()
 
     async def until_rest(self) -> Rest:
-        """Take the run as far as it goes without waiting for anybody."""
+        """Take the run as far as it goes without waiting for anybody. Of one that has ended nobody is told any more."""
         async with self._attended() as attended:
             if self.was_started_elsewhere:
-                return Rest.TAKEN_OVER
-            return Rest.ENDED if self.state.is_terminal else await self._drive(attended, attended.begun)
+                rest = Rest.TAKEN_OVER
+            elif self.state.is_terminal:
+                rest = Rest.ENDED
+            else:
+                rest = await self._drive(attended, attended.begun)
+        if rest is Rest.ENDED:
+            self._execution.forget_listeners()
+        return rest
 
     async def cancel(self, reason: str | None, actor: Actor, *, immediate: bool = False) -> bool:
         """Ask for the run to be cancelled; False if it has ended already.

@@ -88,7 +88,7 @@ class Work:
         self._places: dict[str, Place] = {}
         self._attempts: dict[str, Attempt] = {}
         self._given_up: set[str] = set()
-        self._progress = ProgressDesk(self._report_progress)
+        self._progress = ProgressDesk()
 
     # --- What the driver asks for ------------------------------------------------------------------------------------
 
@@ -310,14 +310,8 @@ class Work:
 
     def _begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
         context = self.scope.context(self._places.get(node_id, Place()))
+        context.report_to(self._progress.reporter(node_id, self._report_progress))
         attempt = Attempt(task, self._functions[task.function or task.name], context, workshop)
-        report = self._progress.reporter(node_id)
-
-        def report_while_it_counts(percent: float | None, message: str | None) -> None:
-            if self._attempts.get(node_id) is attempt:  # one that was given up on may go on talking
-                report(percent, message)
-
-        context.report_to(report_while_it_counts)
         self._attempts[node_id] = attempt
         return attempt
 
