@@ -74,8 +74,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return None
         payload = {"graphId": self.flow_name, "input": self.input().to_json()}
         try:
-            created = decode_event({**self.created, "payload": payload})
-        except DecodeError as error:
+            # By way of JSON: that is several times quicker than looking at every value of a mapping.
+            created = decode_event(msgspec.json.encode({**self.created, "payload": payload}))
+        except (DecodeError, RecursionError, OverflowError) as error:
             raise self._refusal(f"created: {error}") from error
         if not isinstance(created.payload, ExecutionCreated) or created.execution_id != self.run_id:
             raise self._refusal("created: it must be the EXECUTION_CREATED of this run")

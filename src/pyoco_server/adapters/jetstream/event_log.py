@@ -197,8 +197,9 @@ class JetStreamEventLog:
         if self._following is None or (self._following.done() and self._following.exception() is not None):
             listening = self._connection.nc.listen(f"{self._names.control_prefix}.*", self._followed)
             self._following = asyncio.ensure_future(listening)
-        with translated():
-            await asyncio.shield(self._following)
+        if not self._following.done():
+            with translated():
+                await asyncio.shield(self._following)
         self._followers.setdefault(key, []).append(on_append)
 
         def unsubscribe() -> None:
