@@ -156,18 +156,24 @@ class Fence:
         """Nothing to let go of: the places are another's."""
 
     def _in_time(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        loop = asyncio.get_running_loop()
+        return self._awaited(function) if shape_of(function).is_async else self._called(function)
 
+    def _awaited(self, function: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 as the function
             await self._look_if_late()
             return await function(*args, **kwargs)
+
+        return awaited
+
+    def _called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        loop = asyncio.get_running_loop()
 
         def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 as the function
             while self._is_late():  # also after a look: the whole process may have been away before we heard of it
                 self._look_from_thread(loop)
             return function(*args, **kwargs)
 
-        return awaited if shape_of(function).is_async else called
+        return called
 
     def _in_time_elsewhere(self, function: Callable[..., Any]) -> InTime:
         now = time.time()  # before anything else: should we be stopped here, it is late there
