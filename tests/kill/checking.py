@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pyoco_server.adapters.jetstream.consumers import Consumers
+from pyoco_server.app.ports import StoredSnapshot, UnavailableError
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.bootstrap import names_of
@@ -46,8 +47,7 @@ async def check_runs(crew: Crew, run_ids: Collection[str], *, at_once: int = 32)
 
 async def look_at(crew: Crew, run_id: str) -> Looked:
     """Read a run's log and its snapshot, and hold them against all rules."""
-    log = await read_log(crew.platform, crew.settings, run_id)
-    stored = await crew.platform.snapshots.read(run_id)
+    log, stored = await _read(crew, run_id)
     if stored is None or not log:
         return Looked(log, {}, dict.fromkeys(RULES, "there is no snapshot or no log"))
     snapshot, problems = json.loads(stored.body), dict[str, str]()
@@ -57,6 +57,16 @@ async def look_at(crew: Crew, run_id: str) -> Looked:
         except AssertionError as problem:
             problems[name] = str(problem)
     return Looked(log, snapshot, problems)
+
+
+async def _read(crew: Crew, run_id: str, *, times: int = 5) -> tuple[list[Logged], StoredSnapshot | None]:
+    """A server that answers slowly, since much else goes on beside it, is asked again."""
+    try:
+        return await read_log(crew.platform, crew.settings, run_id), await crew.platform.snapshots.read(run_id)
+    except UnavailableError:
+        if times == 1:
+            raise
+        return await _read(crew, run_id, times=times - 1)
 
 
 def _check_end(_crew: Crew, _run_id: str, log: list[Logged], _snapshot: dict[str, Any]) -> None:
