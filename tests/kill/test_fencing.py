@@ -15,9 +15,10 @@ from pyoco_server.core.commands import StartNode, SucceedNode
 from pyoco_server.worker import job_handler
 from pyoco_server.worker.dispositions import Ack, Leave, Nak
 from tests.engine.flows import Calls
+from tests.engine.pyoco_side import after, network
 from tests.kill.flows import early
 from tests.worker.faulty import Fault
-from tests.worker.world import World
+from tests.worker.world import Held, World
 
 AT_ONCE = 0.0
 AS_IT_IS = job_handler.LATE_SEC
@@ -125,6 +126,29 @@ def test_what_follows_from_the_work_of_another_is_left_to_them(monkeypatch: pyte
             world.trouble.next("log.append", Fault.NONE, Fault.UNANSWERED)
             world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only", to_the_end=True)
             assert await world.hand({flow.name: flow}).work() == Leave()
+        finally:
+            await world.close()
+        assert (await world.types(run_id))[-2:] == ["NODE_SUCCEEDED", "NODE_READY"]
+
+    asyncio.run(body())
+
+
+def test_who_hears_of_another_when_they_write_a_success_does_not_begin_what_follows_from_it() -> None:
+    """Else the other would take that for a takeover in turn, and nobody would go on with the run."""
+
+    async def body() -> None:
+        world, mine, theirs = World(virtual=False), Held("mine"), Held("theirs")
+        done = mine.task()
+        flow = network(theirs.task(), done, after(Calls().task("next", 1), done), name="late")
+        try:
+            run_id = await world.submit(flow.name)
+            world.log.silent = True
+            working = asyncio.create_task(world.hand({flow.name: flow}).work())
+            await mine.at_work()
+            await theirs.at_work()
+            await _take_over(world, run_id, "theirs")
+            mine.let_go()
+            assert await working == Leave()
         finally:
             await world.close()
         assert (await world.types(run_id))[-2:] == ["NODE_SUCCEEDED", "NODE_READY"]

@@ -235,6 +235,7 @@ class Driver:
         if any(_is_begun_by_another(event, work.worker_id) for event in events):
             self._taken_over = True
             self._at_rest.set()  # first: what follows from their events is theirs to do
+            self.execution.follow_ups = None  # also what follows from ours, should we be about to write
         for effect in effects(events, state):
             match effect:
                 case RunNode(node_id=node_id):
