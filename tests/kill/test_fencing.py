@@ -114,6 +114,24 @@ def test_who_hears_of_their_own_beginning_and_of_another_s_at_once_begins_nothin
     assert performed == ["before"]
 
 
+@pytest.mark.parametrize("to_the_end", [False, True])
+def test_who_hears_of_their_own_start_of_the_run_late_leaves_it_to_whoever_has_it(to_the_end: bool) -> None:
+    async def body() -> None:
+        calls, world = Calls(), World(virtual=False)
+        flow = Flow("late") >> calls.task("only", 1) >> calls.task("after", 2)
+        try:
+            run_id = await world.submit(flow.name)
+            world.trouble.next("log.append", Fault.UNANSWERED)
+            world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only", to_the_end=to_the_end)
+            assert await world.hand({flow.name: flow}).work() == Leave()
+        finally:
+            await world.close()
+        assert calls.names == []
+        assert (await world.types(run_id))[-1] == ("NODE_READY" if to_the_end else "NODE_STARTED")
+
+    asyncio.run(body())
+
+
 def test_what_follows_from_the_work_of_another_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their beginning and their success are heard of at once, and so is that there is a next task to begin."""
     monkeypatch.setattr(job_handler, "LATE_SEC", AS_IT_IS)

@@ -99,7 +99,7 @@ class Run:
             Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
         )
         self.was_started_elsewhere = False
-        """Did somebody else start the run, when this process was about to?"""
+        """Did somebody else start the run, or go on with it, when this process was about to?"""
         self._scope: RunScope | None = None
         self._known: list[Event] = []
         self._begun: list[str] = []
@@ -254,8 +254,10 @@ class Run:
             started = []
         finally:
             self._execution.follow_ups = None
-        newest = self._execution.state
-        self.was_started_elsewhere = not (started or newest.is_cancel_requested or newest.is_terminal)
+        newest, me = self._execution.state, self._services.worker_id
+        # When our start is found in the log only after a while, others may have gone on with the run behind it.
+        is_ours = bool(started) and all(node.worker_id in {None, me} for node in newest.nodes.values())
+        self.was_started_elsewhere = not (is_ours or newest.is_cancel_requested or newest.is_terminal)
         return started
 
     async def _drive(self, attended: _Attended, begun: Sequence[str]) -> Rest:
