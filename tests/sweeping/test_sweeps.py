@@ -146,6 +146,22 @@ def test_executions_driven_from_outside_leave_room_for_runs_nobody_takes_care_of
     sweeping(body)
 
 
+@pytest.mark.parametrize("tag", [["a"], {"a": 1}, None, 7, "a b", ""])
+def test_a_snapshot_that_says_anything_for_a_tag_keeps_nobody_from_being_rescued(tag: object) -> None:
+    async def body(swept: Swept) -> None:
+        foreign = msgspec.json.encode({"status": "RUNNING", "tag": tag})
+        await swept.world.snapshots.inner.write("foreign", foreign, position=1)
+        await swept.world.submit("any")
+        delivery = await swept.world.queue.inner.pull("default", timeout_sec=0)
+        assert delivery is not None
+        await delivery.term()  # as if the stream of jobs had been lost
+        await swept.world.pass_time(90)
+        await swept.sweep()
+        assert await swept.world.queue.backlog("default") == 1
+
+    sweeping(body)
+
+
 def test_runs_of_a_tag_no_worker_takes_leave_room_for_those_nobody_takes_care_of() -> None:
     async def body(swept: Swept) -> None:
         for _ in range(220):

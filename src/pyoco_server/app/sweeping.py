@@ -201,9 +201,9 @@ class Sweeper:
         silent = await self._index.silent(since, _MOST_SILENT, after=after)
         # Some stay silent, as those of a tag no worker takes: whatever becomes of these, the next are looked at next.
         self._looked_behind = silent[-1].place if len(silent) == _MOST_SILENT else None
-        tags = {tag for run in silent if isinstance(tag := run.summary.get("tag"), str)}
-        idle = {tag for tag in tags if await self._is_idle(tag)}
-        lost = [str(run.summary["run_id"]) for run in silent if run.summary.get("tag") in idle]
+        tagged = [(str(run.summary["run_id"]), tag) for run in silent if isinstance(tag := run.summary.get("tag"), str)]
+        idle = {tag for tag in {tag for _, tag in tagged} if await self._is_idle(tag)}
+        lost = [run_id for run_id, tag in tagged if tag in idle]
         for run_id in lost:
             _log.warning("no sign of life", extra={"action": "run_rescued", "run_id": run_id})
         await self._each(lost, self._rescue)
