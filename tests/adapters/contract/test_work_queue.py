@@ -347,14 +347,21 @@ def test_pulls_cancelled_at_any_moment_lose_nothing(backend: Backend) -> None:
     assert attempt(backend, body, ack_wait_sec=10, max_deliver=5) == jobs
 
 
+@pytest.mark.parametrize("beats", [False, True])
 @pytest.mark.parametrize("delay_sec", [0.0, 0.05])
-def test_who_has_lost_a_job_cannot_take_it_from_whoever_has_it_now(backend: Backend, delay_sec: float) -> None:
+def test_who_has_lost_a_job_cannot_take_it_from_whoever_has_it_now(
+    backend: Backend, delay_sec: float, beats: bool
+) -> None:
+    """Not even if they went on saying that they are at it, and nobody contradicted."""
+
     async def body(queue: WorkQueue) -> None:
         await publish(queue, "a")
         lost = await get(queue)
         await asyncio.sleep(ACK_WAIT_SEC)
         mine = await get(queue)
         assert mine.times_delivered == 2
+        if beats:
+            await lost.in_progress()
         await lost.nak(delay_sec)
         await nothing(queue)
         await mine.ack()
