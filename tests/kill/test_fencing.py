@@ -8,7 +8,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco_server import options
 from pyoco_server.adapters.jetstream.connection import RECONNECT_WAIT_SEC
 from pyoco_server.app.execution import Execution
-from pyoco_server.app.fencing import InTime, TooLateError
+from pyoco_server.app.fencing import Deadline, InTime, TooLateError
 from pyoco_server.app.work import Work
 from pyoco_server.core import Actor, ActorKind, graph_from_log
 from pyoco_server.core.commands import StartNode, SucceedNode
@@ -182,9 +182,9 @@ def test_in_a_process_too_late_is_found_out_there_and_made_sure_of_here() -> Non
 
 
 def test_a_function_in_time_is_called_and_another_is_not() -> None:
-    function = InTime(abs)
-    function.latest = float("inf")
+    deadline = Deadline(float("inf"))
+    function = InTime.make(abs, deadline)
     assert function(-1) == 1
-    function.latest = 0.0
+    deadline.latest = 0.0
     with pytest.raises(TooLateError):
         function(-1)

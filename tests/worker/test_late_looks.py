@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from typing_extensions import override
@@ -17,6 +19,7 @@ from pyoco_server.core import Actor, ActorKind, Event
 from pyoco_server.core.commands import CreateExecution, StartExecution, StartNode
 from pyoco_server.flows.model import Isolation
 from tests.build import EXECUTION, T0, graph
+from tests.waiting import wait_until
 
 ME = Actor(ActorKind.SYSTEM, "w1")
 MANY = 40
@@ -183,6 +186,39 @@ def test_where_every_look_takes_long_a_look_may_be_older_in_the_end() -> None:
         assert (await late.call("n0", workshop, in_thread=True)).problem is None
         assert late.called == ["n0"]
         assert 3 < late.log.reads < 12
+        await workshop.close()
+
+    asyncio.run(body())
+
+
+def _note(path: str, seconds: float = 0.0) -> None:
+    """Called in another process."""
+    Path(path).touch()
+    time.sleep(seconds)
+
+
+def test_who_waited_for_a_process_looks_when_there_is_one(tmp_path: Path) -> None:
+    """A look from before the wait would say nothing: whoever takes over does so meanwhile."""
+
+    async def body() -> None:
+        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        await late.begin()
+        other, mine = tmp_path / "other", tmp_path / "mine"
+        busy = asyncio.create_task(
+            workshop.call(_note, {"path": str(other), "seconds": 0.2}, isolation=Isolation.PROCESS)
+        )
+        await wait_until(other.exists, timeout=30.0)
+        fence = Fence(workshop, late.fencing, "n0")
+        waiting = asyncio.create_task(fence.call(_note, {"path": str(mine)}, isolation=Isolation.PROCESS))
+        await asyncio.sleep(0)
+        await late.take_over("n0")
+        await busy
+        with pytest.raises(TooLateError):
+            await waiting
+        assert not mine.exists()
+        fence = Fence(workshop, late.fencing, "n1")
+        await fence.call(_note, {"path": str(mine)}, isolation=Isolation.PROCESS)
+        assert mine.exists()
         await workshop.close()
 
     asyncio.run(body())

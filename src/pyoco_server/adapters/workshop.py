@@ -105,6 +105,7 @@ class LocalWorkshop:
             tuple(map(_portable, args)),
             {name: _portable(value) for name, value in kwargs.items()},
             on_message=on_message,
+            at_place=watch.at_place,
             on_begin=watch.begin if watch.is_waited_for else None,  # a child that tells costs one more message
             grace_sec=SOFT_STOP_SEC,
         )

@@ -47,23 +47,30 @@ class TooLateError(PyocoServerError):
     """The attempt is over before its function was called."""
 
 
+class Deadline:
+    """When it is too late, as far as is known; in seconds since the epoch, by the clock all processes here share."""
+
+    def __init__(self, latest: float) -> None:
+        self.latest = latest
+
+
 class InTime(functools.partial[Any]):
     """A function that refuses to be called too late; it can be sent to another process."""
 
-    latest: float
-    """In seconds since the epoch, by the clock of the machine: it is the same for all its processes."""
+    deadline: Deadline
 
     @override
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or raise TooLateError."""
-        if time.time() > self.latest:
+        if time.time() > self.deadline.latest:
             raise TooLateError("it is too late to begin")
         return super().__call__(*args, **kwargs)
 
-    def around(self, function: Callable[..., Any]) -> "InTime":
-        """The same for another function."""
-        made = InTime(function)
-        made.latest = self.latest
+    @classmethod
+    def make(cls, function: Callable[..., Any], deadline: Deadline) -> "InTime":
+        """One that keeps to the deadline as it is when it is sent."""
+        made = cls(function)
+        made.deadline = deadline
         return made
 
 
@@ -145,12 +152,15 @@ class Fence:
         )
         if isolation is not Isolation.PROCESS:
             return await call(self._in_time(function), watch=watch)
+        deadline, watch = Deadline(0.0), watch or Watch()
         while True:  # a process is not stopped when we are, and has no log to look at: it comes back to us
-            await self._look_if_late()
+            watch.at_place = functools.partial(self._look_and_set, deadline)
             try:
-                return await call(self._in_time_elsewhere(function), watch=watch)
+                return await call(InTime.make(function, deadline), watch=watch)
             except TooLateError:
-                watch = None  # this one has seen a beginning
+                if self.problem is not None:
+                    raise
+                watch = Watch()  # the other one has seen a beginning
 
     async def close(self) -> None:
         """Nothing to let go of: the places are another's."""
@@ -175,11 +185,10 @@ class Fence:
 
         return called
 
-    def _in_time_elsewhere(self, function: Callable[..., Any]) -> InTime:
+    async def _look_and_set(self, deadline: Deadline) -> None:
+        await self._look_if_late()
         now = time.time()  # before anything else: should we be stopped here, it is late there
-        made = InTime(function)
-        made.latest = now + (self._allowed() - self._age()).total_seconds()
-        return made
+        deadline.latest = now + (self._allowed() - self._age()).total_seconds()
 
     def _is_late(self) -> bool:
         return self._age() > self._allowed()

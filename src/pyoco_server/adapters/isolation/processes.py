@@ -10,7 +10,7 @@ Each child that is not idle holds a slot until it is idle again or gone: that is
 import asyncio
 import pickle
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pyoco_server.adapters.isolation.carrying import load_error
@@ -74,6 +74,7 @@ class ProcessSlots:
         kwargs: Mapping[str, Any] | None = None,
         *,
         on_message: OnMessage | None = None,
+        at_place: Callable[[], Awaitable[None]] | None = None,
         on_begin: Callable[[], None] | None = None,
         grace_sec: float = 0.0,
     ) -> T:
@@ -81,6 +82,7 @@ class ProcessSlots:
 
         ``on_message``, a plain function or a coroutine function, gets each object the function passes to
         ``child_control().send``, in order, in the event loop and before this returns; none after a cancel.
+        ``at_place`` is awaited when there is a slot; the call is made up after it. Whatever it raises ends the call.
         ``on_begin`` is called in the event loop when all is loaded and the function begins, or when loading takes
         longer than anything should. Cancelled, the function has ``grace_sec`` to stop before its process is killed.
 
@@ -88,11 +90,16 @@ class ProcessSlots:
         ``ControlFlowError`` in place of what must not reach the event loop; ``NotPicklableError``,
         ``MessageTooLargeError``, ``ProcessDiedError``, ``SlotsClosedError``.
         """
-        payload = pack_call(function, args, kwargs or {})
-        if len(payload) > self._max_message_bytes:
-            raise MessageTooLargeError("the call", len(payload), self._max_message_bytes)
+        payload = b"" if at_place is not None else self._packed(function, args, kwargs or {})
         await self._slots.acquire()
         child = await self._take_child()
+        if at_place is not None:
+            try:
+                await at_place()
+                payload = self._packed(function, args, kwargs or {})
+            except BaseException:  # a cancel, too: the child has not heard of anything yet
+                self._give_back(child)
+                raise
         try:
             answer = await child.call(payload, on_message, on_begin)
         except asyncio.CancelledError:
@@ -106,6 +113,12 @@ class ProcessSlots:
         self._give_back(child)
         result: T = self._result(answer)
         return result
+
+    def _packed(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        payload = pack_call(function, args, kwargs)
+        if len(payload) > self._max_message_bytes:
+            raise MessageTooLargeError("the call", len(payload), self._max_message_bytes)
+        return payload
 
     async def close(self, timeout_sec: float = 0.0) -> None:
         """Take no more calls, wait for the running ones up to the limit, and end all children, whatever they do.

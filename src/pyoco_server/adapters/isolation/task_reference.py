@@ -34,7 +34,7 @@ class TaskReference:
 def sendable(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, or a reference to it if a task's wrapper stands in its place."""
     if isinstance(function, InTime):
-        return function.around(sendable(function.func))
+        return InTime.make(sendable(function.func), function.deadline)
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     there = getattr(sys.modules.get(module), name, None)
     if there is function or _unwrapped(there) is not function:

@@ -1,6 +1,6 @@
 """What the engine needs: the time, ids, and somewhere to call functions."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ class CallOverdueError(PyocoServerError):
 class Watch:
     """A call seen from outside: the workshop tells how it goes, and it can be asked to end."""
 
-    __slots__ = ("_on_begin", "begun", "interrupt", "is_asked")
+    __slots__ = ("_on_begin", "at_place", "begun", "interrupt", "is_asked")
 
     def __init__(self) -> None:
         self.begun = False
@@ -39,6 +39,9 @@ class Watch:
         self.is_asked = False
         self.interrupt: Callable[[], object] | None = None
         """How what runs now is told to end, if there is a way; set by the workshop."""
+        self.at_place: Callable[[], Awaitable[None]] | None = None
+        """Awaited when there is a place in a process, just before the function is sent there; what it raises ends the
+        call."""
         self._on_begin: list[Callable[[], None]] = []
 
     def when_begun(self, callback: Callable[[], None]) -> None:
