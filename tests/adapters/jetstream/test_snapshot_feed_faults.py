@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -49,8 +50,8 @@ class Kept:
     def __init__(self, connection: Connection, names: Names, index: SqliteRunIndex) -> None:
         self.index = index
         self.told: list[SnapshotChange] = []
-        feed = JetStreamSnapshotFeed(connection, names)
-        self.keeper = IndexKeeper(feed, index, self.told.append, poll_sec=0.2)
+        self.feed = JetStreamSnapshotFeed(connection, names)
+        self.keeper = IndexKeeper(self.feed, index, self.told.append, poll_sec=0.2)
 
     def has_told(self, run_id: str) -> bool:
         return any(change.run_id == run_id for change in self.told)
@@ -164,6 +165,35 @@ def test_runs_whose_snapshots_vanished_without_a_trace_are_dropped(jetstream: Je
     jetstream.run(attempt)
 
 
+def test_what_was_heard_of_a_bucket_says_nothing_of_the_one_made_in_its_place(jetstream: JetStream) -> None:
+    async def attempt(connection: Connection, names: Names) -> None:
+        async with SqliteRunIndex() as index:
+            made = Kept(connection, names, index)
+            await made.keeper.catch_up()
+            await fill(connection, names, ["old"])
+            await heard(made.feed, 1)
+            await made.keeper.catch_up()
+            await recreate(connection, names)
+            made.keeper._checked_at = -math.inf
+            await made.keeper.catch_up()
+            assert await ids(index) == set()
+
+    jetstream.run(attempt)
+
+
+def test_what_was_heard_of_changes_that_were_lost_is_not_read(jetstream: JetStream) -> None:
+    async def attempt(connection: Connection, names: Names) -> None:
+        feed = JetStreamSnapshotFeed(connection, names)
+        await fill(connection, names, ["a", "b"])
+        await feed.read(after=0)
+        feed._heard.take("lost", body(), b"NATS/1.0\r\nNats-Sequence: 5\r\n\r\n")
+        for lost_position in (3, 4):
+            changes, position = await feed.read(after=lost_position)
+            assert ([change.run_id for change in changes], position) == (["a", "b"], 2)
+
+    jetstream.run(attempt)
+
+
 def test_without_its_bucket_the_feed_is_unavailable(jetstream: JetStream) -> None:
     async def attempt(connection: Connection, names: Names) -> None:
         await connection.js.delete_stream(kv_stream(names.runs_bucket))
@@ -250,18 +280,19 @@ async def heard(feed: JetStreamSnapshotFeed, sequence: int) -> None:
 def test_what_was_announced_need_not_be_asked_for(jetstream: JetStream) -> None:
     async def attempt(connection: Connection, names: Names) -> None:
         feed, snapshots = JetStreamSnapshotFeed(connection, names), JetStreamSnapshots(connection, names)
+        await fill(connection, names, ["first"])
         _, position = await feed.read(after=0)
         async with asked(connection, names) as requests:
             await fill(connection, names, ["a", "b", "gone"])
-            again = await snapshots.write("a", body(2), position=2, revision=1)
+            again = await snapshots.write("a", body(2), position=2, revision=2)
             await connection.js.publish(kv_subject(names.runs_bucket, "gone"), headers={"KV-Operation": "PURGE"})
-            await heard(feed, 5)
+            await heard(feed, 6)
             changes, position = await feed.read(after=position)
             assert not requests
-        expected = {"b": (body(), 2), "a": (body(2), again), "gone": (None, 5)}
+        expected = {"b": (body(), 3), "a": (body(2), again), "gone": (None, 6)}
         assert {change.run_id: (change.body, change.sequence) for change in changes} == expected
-        assert [change.sequence for change in changes] == [2, 4, 5]
-        assert (position, await feed.read(after=position)) == (5, ([], 5))
+        assert [change.sequence for change in changes] == [3, 5, 6]
+        assert (position, await feed.read(after=position)) == (6, ([], 6))
 
     jetstream.run(attempt)
 
@@ -269,14 +300,15 @@ def test_what_was_announced_need_not_be_asked_for(jetstream: JetStream) -> None:
 def test_what_was_announced_is_read_in_parts_too(jetstream: JetStream) -> None:
     async def attempt(connection: Connection, names: Names) -> None:
         feed = JetStreamSnapshotFeed(connection, names)
+        await fill(connection, names, ["first"])
         _, position = await feed.read(after=0)
         await fill(connection, names, [f"r{number}" for number in range(5)])
-        await heard(feed, 5)
+        await heard(feed, 6)
         sizes = []
         while changes := (await feed.read(after=position, limit=2))[0]:
             sizes.append(len(changes))
             position = changes[-1].sequence
-        assert (sizes, position) == ([2, 2, 1], 5)
+        assert (sizes, position) == ([2, 2, 1], 6)
 
     jetstream.run(attempt)
 
@@ -284,13 +316,14 @@ def test_what_was_announced_is_read_in_parts_too(jetstream: JetStream) -> None:
 def test_who_has_missed_an_announcement_asks_for_all_behind_it(jetstream: JetStream) -> None:
     async def attempt(connection: Connection, names: Names) -> None:
         feed = JetStreamSnapshotFeed(connection, names)
-        await feed.read(after=0)
+        await fill(connection, names, ["first"])
+        _, position = await feed.read(after=0)
         await fill(connection, names, ["a", "b", "c"])
-        await heard(feed, 3)
+        await heard(feed, 4)
         feed._heard._changes.popleft()
-        changes, position = await feed.read(after=0)
+        changes, position = await feed.read(after=position)
         assert [change.run_id for change in changes] == ["a", "b", "c"]
-        assert position == 3
+        assert position == 4
 
     jetstream.run(attempt)
 
@@ -336,11 +369,14 @@ def test_a_bucket_that_announces_without_the_snapshots_is_asked_for_them(jetstre
             )
             await provision(connection, names)
             async with SqliteRunIndex() as index:
-                made = Kept(connection, names, index)
+                made, announced = Kept(connection, names, index), list[str]()
+                made.feed.listen(announced.append)
+                await fill(connection, names, ["first"])
                 await made.keeper.catch_up()
                 await fill(connection, names, ["a", "b"])
+                await wait_until(lambda: announced[-2:] == ["a", "b"])
                 await made.keeper.catch_up()
-                assert [(change.run_id, change.body) for change in made.told] == [("a", body()), ("b", body())]
-                assert await ids(index) == {"a", "b"}
+                assert [(change.run_id, change.body) for change in made.told[1:]] == [("a", body()), ("b", body())]
+                assert await ids(index) == {"first", "a", "b"}
 
     asyncio.run(attempt())

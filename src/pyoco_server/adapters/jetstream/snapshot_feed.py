@@ -49,11 +49,14 @@ class JetStreamSnapshotFeed:
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         """Changes behind ``after``, oldest first, and up to where they have been read."""
         await self._listen()
+        if after == 0:  # perhaps of another bucket than before: what was heard may be of the old one
+            self._heard.forget()
         heard = self._heard.behind(after, limit)
         if heard:
             return heard, heard[-1].sequence
         changes = await self._behind(after, limit)
         if not changes and after > 0 and (await self.state()).last < after:
+            self._heard.forget()
             after, changes = 0, await self._behind(0, limit)
         return changes, changes[-1].sequence if changes else after
 
@@ -117,12 +120,12 @@ class _Heard:
         """A change was announced. A stream that was made before snapshots were told along tells their size only."""
         sequence = header_value(headers, b"Nats-Sequence")
         if headers is None or sequence is None or header_value(headers, b"Nats-Msg-Size") is not None:
-            self._forget()
+            self.forget()
             return
         change = SnapshotChange(run_id, None if is_removal(headers) else data, int(sequence))
         is_next = bool(self._changes) and change.sequence == self._changes[-1].sequence + 1
         if not is_next or len(self._changes) >= MOST_HEARD or self._bytes > MOST_BYTES_HEARD:
-            self._forget()
+            self.forget()
         self._changes.append(change)
         self._bytes += len(change.body or b"")
 
@@ -140,6 +143,7 @@ class _Heard:
             newest[change.run_id] = change
         return [*newest.values()]
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Nothing of what was heard counts any more."""
         self._changes.clear()
         self._bytes = 0
