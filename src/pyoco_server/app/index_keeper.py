@@ -198,8 +198,11 @@ class IndexKeeper:
     async def _drop_vanished(self) -> None:
         """Drop the runs whose snapshots were gone when the state was asked for.
 
-        All that was there then has been read by now, so a run the index knows by an older change only has none.
+        When all that was there then has been read, a run the index knows by an older change only has none. Before, its
+        newer one may be among what is still to be announced.
         """
-        if self._state is not None and self._state.first > self._forgotten:
+        if self._state is None or self._state.first <= self._forgotten:
+            return
+        if await self._index.position() >= self._state.last:
             await self._index.forget(self._state.first)
             self._forgotten = self._state.first

@@ -165,6 +165,23 @@ def test_runs_whose_snapshots_vanished_without_a_trace_are_dropped(jetstream: Je
     jetstream.run(attempt)
 
 
+def test_a_run_whose_newest_change_is_still_to_be_heard_of_is_not_dropped(jetstream: JetStream) -> None:
+    async def attempt(connection: Connection, names: Names) -> None:
+        async with SqliteRunIndex() as index:
+            made = Kept(connection, names, index)
+            await fill(connection, names, ["a", "b"])
+            await made.keeper.catch_up()
+            await fill(connection, names, ["c", "b", "a"])
+            await heard(made.feed, 5)
+            announced_late = made.feed._heard._changes.pop()
+            made.keeper._checked_at = -math.inf
+            await made.keeper.catch_up()
+            assert (announced_late.run_id, (await made.feed.state()).first) == ("a", 3)
+            assert await ids(index) == {"a", "b", "c"}
+
+    jetstream.run(attempt)
+
+
 def test_what_was_heard_of_a_bucket_says_nothing_of_the_one_made_in_its_place(jetstream: JetStream) -> None:
     async def attempt(connection: Connection, names: Names) -> None:
         async with SqliteRunIndex() as index:
