@@ -366,6 +366,25 @@ def test_no_more_is_kept_of_what_was_announced_than_a_reader_may_want() -> None:
     assert sum(len(change.body or b"") for change in told._changes) <= 2 * MOST_BYTES_HEARD
 
 
+@pytest.mark.parametrize("mark", ["KV-Operation: DEL", "KV-Operation: PURGE", "Nats-Marker-Reason: MaxAge"])
+def test_a_marker_that_was_announced_is_no_value(mark: str) -> None:
+    told = _Heard()
+    told.take("r", b"", f"NATS/1.0\r\n{mark}\r\nNats-Sequence: 1\r\n\r\n".encode())
+    assert told.behind(0, 500) == [SnapshotChange("r", None, 1)]
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["read", "forgotten for a gap"])
+def test_what_is_not_kept_any_more_takes_no_room(step: int) -> None:
+    told, large = _Heard(), bytes(MOST_BYTES_HEARD // 4)
+    for sequence in range(1, 20 * step, step):
+        told.take("r", large, b"NATS/1.0\r\nNats-Sequence: %d\r\n\r\n" % sequence)
+        assert len(told.behind(sequence - 1, 500)) == 1
+    newest = [sequence + 1, sequence + 2]
+    for number in newest:
+        told.take(f"r{number}", large, b"NATS/1.0\r\nNats-Sequence: %d\r\n\r\n" % number)
+    assert [change.sequence for change in told.behind(sequence, 500)] == newest
+
+
 def test_a_bucket_that_announces_without_the_snapshots_is_asked_for_them(jetstream: JetStream) -> None:
     """As buckets are that were made by earlier versions."""
 
