@@ -92,4 +92,5 @@ class Wire(Proxy):
         await super().close()
         if self._listening is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._listening.wait_closed(), 5)
+                async with asyncio.timeout(5):
+                    await self._listening.wait_closed()

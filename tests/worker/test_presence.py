@@ -170,3 +170,19 @@ def test_a_registry_that_is_away_is_tried_again(caplog: pytest.LogCaptureFixture
 
     attempt(body, virtual=False)
     assert "ERR-PYOCO-0003" in [record.__dict__.get("err_id") for record in caplog.records]
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_who_keeps_the_entry_can_be_stopped_whatever_changes_meanwhile(steps: int) -> None:
+    async def body(world: World) -> None:
+        made = presence(world)
+        keeping = asyncio.create_task(made.keep())
+        await asyncio.sleep(0)
+        made.run_started("r1")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        keeping.cancel()
+        done, _ = await asyncio.wait({keeping}, timeout=5)
+        assert done == {keeping}
+
+    attempt(body, virtual=False)

@@ -24,7 +24,7 @@ POLL_SEC: Final = 1.0
 
 _PAUSE_SEC: Final = 0.25
 _PACE_SEC: Final = 0.01
-_BUSY_PACE_SEC: Final = 0.05
+_BUSY_PACE_SEC: Final = 0.02
 """Between two reads at least, when there is no more than a few changes, and when there are: what comes meanwhile is
 taken in one go, and of several changes of one run only the newest."""
 

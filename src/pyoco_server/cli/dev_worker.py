@@ -190,7 +190,8 @@ class _Process:
             if not self.has_ended:
                 self._process.send_signal(signal.SIGTERM)
                 try:
-                    await asyncio.wait_for(self._process.wait(), _STOP_SEC)
+                    async with asyncio.timeout(_STOP_SEC):
+                        await self._process.wait()
                 except TimeoutError:
                     self._process.kill()
                     await self._process.wait()

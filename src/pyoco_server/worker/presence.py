@@ -86,7 +86,8 @@ class Presence:
         """Write the entry when something changes, and now and then; until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), self._interval_sec)
+                async with asyncio.timeout(self._interval_sec):
+                    await self._changed.wait()
             self._changed.clear()
             try:
                 await self.announce()

@@ -182,7 +182,8 @@ class WheelSync:
                 return False
             self._came_in.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._one_of(out), left)
+                async with asyncio.timeout(left):
+                    await self._one_of(out)
         self._out.clear()
         self._hold_sec = self._options.first_hold_sec
         return True

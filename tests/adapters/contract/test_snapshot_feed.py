@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
+import pytest
+
 from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
@@ -173,6 +175,27 @@ def test_a_change_between_reading_and_waiting_is_not_lost(backend: Backend) -> N
         await asyncio.wait_for(feed.wait(60), 5)
 
     attempt(backend, body)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_cancel_that_comes_with_a_change_is_not_lost(backend: Backend, steps: int) -> None:
+    async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
+        await feed.read(after=0)
+        waiting = asyncio.create_task(_wait_for_ever(feed))
+        await asyncio.sleep(0)
+        await write(snapshots, "a", 1)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        done, _ = await asyncio.wait({waiting}, timeout=5)
+        assert done == {waiting}
+
+    attempt(backend, body)
+
+
+async def _wait_for_ever(feed: SnapshotFeed) -> None:
+    while True:
+        await feed.wait(60)
 
 
 def test_waiting_ends_when_the_time_is_up(backend: Backend) -> None:

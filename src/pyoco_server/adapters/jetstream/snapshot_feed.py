@@ -72,7 +72,8 @@ class JetStreamSnapshotFeed:
     async def wait(self, timeout_sec: float) -> None:
         """Return when something was announced, or when the time is up."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout_sec)
+            async with asyncio.timeout(timeout_sec):
+                await self._changed.wait()
         self._changed.clear()
 
     def listen(self, told: Callable[[str], None]) -> None:
