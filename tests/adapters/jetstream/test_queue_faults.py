@@ -69,7 +69,7 @@ def test_what_was_out_when_the_server_died_comes_back_and_can_still_be_settled(o
             for say in (kept.ack, kept.term, kept.in_progress, lambda: kept.nak(1)):
                 with pytest.raises(UnavailableError):
                     await say()
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < 1.5  # and not four timeouts
             await asyncio.to_thread(own_nats_server.start)
             await _patiently(kept.ack)
             again = await get(queue)
@@ -139,7 +139,7 @@ def test_a_pull_outlives_its_connection(jetstream: JetStream) -> None:
                 await wait_until(lambda: not queue._connection.is_connected)
                 await published(good, f"job{round_number}")
                 delivery = await soon(pulling, f"job{round_number}")
-                assert delivery.times_delivered == 1
+                assert delivery.times_delivered <= 2  # twice if the server had not noticed yet that we were gone
                 await delivery.ack()
 
     jetstream.run(body)
