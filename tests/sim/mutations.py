@@ -263,9 +263,12 @@ def ignore_the_attempt() -> Iterator[None]:
     """What an old attempt led to is told as if it were the newest."""
     original = Work._report
 
-    async def report(work: Work, node_id: str, _attempt: int, outcome: Any) -> None:
+    async def tell(work: Work, node_id: str, outcome: Any) -> None:
         await work._execution.load()
         await original(work, node_id, work._execution.state.nodes[node_id].attempt, outcome)
+
+    async def report(work: Work, node_id: str, _attempt: int, outcome: Any) -> None:
+        await asyncio.shield(asyncio.ensure_future(tell(work, node_id, outcome)))  # also by whoever is told to let go
 
     with replaced(Work, "_report", report):
         yield
