@@ -210,7 +210,7 @@ def test_who_waited_for_a_process_looks_when_there_is_one(tmp_path: Path) -> Non
         await wait_until(other.exists, timeout=30.0)
         fence = Fence(workshop, late.fencing, "n0")
         waiting = asyncio.create_task(fence.call(_note, {"path": str(mine)}, isolation=Isolation.PROCESS))
-        await asyncio.sleep(0)
+        await wait_until(lambda: workshop._processes.waiting == 1)
         await late.take_over("n0")
         await busy
         with pytest.raises(TooLateError):
