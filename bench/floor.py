@@ -1,15 +1,18 @@
 """The floor nobody can go below: the operations a run needs on NATS, made by nats-py with nothing around them.
 
-The submitter and the worker share a process, as nothing else would be less.
+The submitter and the worker share a process, as nothing else would be less. A durable floor is that of a server which
+syncs every message by itself (``sync_interval: always``): no client of NATS does it otherwise.
 """
 
 import asyncio
 import contextlib
 import math
 import statistics
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -17,6 +20,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, PersistMode, RetentionPolicy,
 
 from bench.peers import proc
 from bench.peers.programs.client_loop import many
+from pyoco_server.adapters.nats_server import Durability, NatsServer
+from pyoco_server.adapters.nats_server.configuration import SyncedBy
 
 RUNS = 600
 SINGLE = 60
@@ -124,12 +129,14 @@ class Floor:
             self.handled += 1
 
 
-async def floor(
-    url: str, operations: Operations | None = None, *, runs: int = RUNS, nats_pid: int | None = None
-) -> Measured:
-    """So many runs of these operations on streams of their own."""
+async def floor(durability: Durability, operations: Operations | None = None, *, runs: int = RUNS) -> Measured:
+    """So many runs of these operations, on a server of their own."""
     operations = operations or Operations()
-    async with connected(url) as inside, connected(url) as outside:
+    async with (
+        raw_server(durability) as server,
+        connected(server.url) as inside,
+        connected(server.url) as outside,
+    ):
         js = inside.jetstream()
         await _make_streams(js, operations)
         measured = Floor(outside.jetstream(), js, operations)
@@ -137,12 +144,12 @@ async def floor(
             for _ in range(WARM_UP):
                 await measured.submit()
             await until(lambda: measured.handled >= WARM_UP, pause_sec=0.01)
-            return await measure(measured.submit, lambda: measured.handled, runs=runs, nats_pid=nats_pid)
+            return await measure(measured.submit, lambda: measured.handled, runs=runs, nats_pid=server.pid)
 
 
-async def submissions(url: str, operations: Operations, count: int) -> tuple[float, float]:
+async def submissions(durability: Durability, operations: Operations, count: int) -> tuple[float, float]:
     """Raw submissions a second with many under way, and the median milliseconds of one."""
-    async with connected(url) as connection:
+    async with raw_server(durability) as server, connected(server.url) as connection:
         await _make_streams(connection.jetstream(), operations)
         measured = Floor(connection.jetstream(), None, operations)
         return await submission_figures(measured.submit, count)
@@ -192,9 +199,18 @@ async def _working(js: Any, measured: Floor) -> AsyncIterator[None]:  # noqa: AN
         await asyncio.gather(*slots, return_exceptions=True)
 
 
-async def append_ms(url: str, count: int) -> float:
+@contextlib.asynccontextmanager
+async def raw_server(durability: Durability) -> AsyncIterator[NatsServer]:
+    """A server for raw operations; a durable one syncs by itself."""
+    synced_by: SyncedBy | None = "server" if durability == "sync" else None
+    with tempfile.TemporaryDirectory(prefix="pyoco-bench-") as name:
+        async with NatsServer(Path(name), durability=durability, synced_by=synced_by) as server:
+            yield server
+
+
+async def append_ms(durability: Durability, count: int) -> float:
     """Milliseconds of one raw append, when one follows the other."""
-    async with connected(url) as connection:
+    async with raw_server(durability) as server, connected(server.url) as connection:
         js = connection.jetstream()
         await js.add_stream(StreamConfig(name="FLOOR_CHAIN", subjects=["floor.chain.>"]))
         for _ in range(WARM_UP):

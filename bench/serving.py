@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bench.peers.stand import NATS, START_SEC, Stand, answering, free_ports, listening, standing
+from pyoco_server.adapters.nats_server import Durability
 
 BIN = Path(sys.executable).parent
 GATEWAY = "gateway"
@@ -21,7 +22,7 @@ class Site:
     """One gateway, and what is started beside it."""
 
     def __init__(
-        self, stand: Stand, *, name: str = "", durability: str = "sync", env: Mapping[str, str] | None = None
+        self, stand: Stand, *, name: str = "", durability: Durability = "sync", env: Mapping[str, str] | None = None
     ) -> None:
         """Start the gateway, and return when it answers. ``name`` tells several sites on one stand apart."""
         self.stand = stand
@@ -30,13 +31,13 @@ class Site:
         self.data = stand.directory / f"data{name}"
         self._name = name
         self._env = {**QUIET, **(env or {})}
-        self._durability = durability
+        self.durability = durability
         self.start()
 
     def start(self, limit_sec: float = START_SEC) -> None:
         """Start the gateway once more, where it was."""
         role, ports = GATEWAY + self._name, ["--port", str(self.port), "--nats-client-port", str(self._nats_port)]
-        env = {**self._env, "PYOCO_DATA_DIR": str(self.data), "PYOCO_DURABILITY": self._durability}
+        env = {**self._env, "PYOCO_DATA_DIR": str(self.data), "PYOCO_DURABILITY": self.durability}
         self.stand.start(role, [str(BIN / "pyoco-server"), "up", *ports], env=env)
         self.stand.wait(role, answering(self.port, "/health"), limit_sec)
         self.stand.wait(role, listening(self._nats_port))
@@ -93,7 +94,11 @@ def stand_here() -> Iterator[Stand]:
 
 @contextlib.contextmanager
 def one_site(
-    *, durability: str = "sync", workers: int = 1, concurrency: int = IN_FLIGHT, env: Mapping[str, str] | None = None
+    *,
+    durability: Durability = "sync",
+    workers: int = 1,
+    concurrency: int = IN_FLIGHT,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Site]:
     """A gateway and so many workers."""
     with stand_here() as stand:

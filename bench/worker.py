@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.engine import chain, nothing_async
 from bench.floor import SLOTS, WARM_UP, Measured, floor, measure, until
-from pyoco_server.adapters.nats_server import NatsServer
+from pyoco_server.adapters.nats_server import Durability, NatsServer
 from pyoco_server.app.submitting import Submission
 from pyoco_server.bootstrap import open_platform, open_worker, submitter, worker_options
 from pyoco_server.cli.garbage import collect_less_often
@@ -50,11 +50,12 @@ async def main() -> None:
     """Print the table."""
     collect_less_often()
     print("three no-op tasks a run, one worker, submitted in the same process")
-    for durability, told in (("sync", "fsync on"), ("fast", "fsync off")):
+    kinds: dict[Durability, str] = {"sync": "fsync on", "fast": "fsync off"}
+    for durability, told in kinds.items():
         with contextlib.ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            async with NatsServer(directory, durability=durability) as server:  # type: ignore[arg-type]
-                rows = {"floor": await floor(server.url), "ours": await ours(server.url)}
+            async with NatsServer(directory, durability=durability) as server:
+                rows = {"floor": await floor(durability), "ours": await ours(server.url)}
         for name, row in rows.items():
             print(
                 f"  {told:<9} {name:<5} {row.runs_per_sec:8.0f} runs/s   "

@@ -1,20 +1,18 @@
 """From 1 to 8 streams for events, with fsync: what NATS alone gains, since one stream syncs one message at a time."""
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import count as counted
-from pathlib import Path
 from typing import Any
 
 from nats.js.api import StreamConfig
 
-from bench.floor import BODY, connected
+from bench.floor import BODY, connected, raw_server
 from bench.growth.curves import Plot, Points
 from bench.peers.programs.client_loop import many
 from bench.rows import Size
-from pyoco_server.adapters.nats_server import Durability, NatsServer
+from pyoco_server.adapters.nats_server import Durability
 
 SHARDS = (1, 2, 4, 8)
 AT_A_TIME = 64
@@ -34,15 +32,14 @@ def plots(size: Size) -> Iterator[Plot]:
 
 
 async def _measured(durability: Durability, appends: int) -> Points:
-    with tempfile.TemporaryDirectory(prefix="pyoco-bench-") as name:
-        async with NatsServer(Path(name), durability=durability) as server, connected(server.url) as connection:
-            js = connection.jetstream()
-            for shard in range(max(SHARDS)):
-                await js.add_stream(StreamConfig(name=f"SHARD_{shard}", subjects=[f"shard.{shard}.>"]))
-            best = dict.fromkeys(SHARDS, 0.0)
-            for _ in range(ROUNDS):
-                for shards in SHARDS:
-                    best[shards] = max(best[shards], await _rate(js, shards, appends))
+    async with raw_server(durability) as server, connected(server.url) as connection:
+        js = connection.jetstream()
+        for shard in range(max(SHARDS)):
+            await js.add_stream(StreamConfig(name=f"SHARD_{shard}", subjects=[f"shard.{shard}.>"]))
+        best = dict.fromkeys(SHARDS, 0.0)
+        for _ in range(ROUNDS):
+            for shards in SHARDS:
+                best[shards] = max(best[shards], await _rate(js, shards, appends))
     return [(shards, rate) for shards, rate in best.items()]
 
 

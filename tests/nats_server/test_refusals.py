@@ -205,7 +205,7 @@ time.sleep(60)
 
 
 def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
-    error = refusal(NatsServer(tmp_path, server_name="with spaces"))
+    error = refusal(NatsServer(tmp_path, server_name="with spaces", synced_by="server"))
     assert isinstance(error, ServerDiedError)
     assert "ended with exit code 1" in str(error)
     assert "server name cannot contain spaces" in error.log_tail

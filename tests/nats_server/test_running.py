@@ -6,12 +6,14 @@ import signal
 import stat
 import urllib.request
 from pathlib import Path
+from typing import cast
 
 import nats
 import pytest
 
 from pyoco_server.adapters.nats_server import Durability, NatsServer, ServerCommand, nats_server_command
-from pyoco_server.adapters.nats_server.configuration import Configuration
+from pyoco_server.adapters.nats_server.configuration import Configuration, SyncedBy
+from pyoco_server.adapters.store_address import leaves_syncing, streams_dir
 from tests.isolation.leaks import is_gone
 from tests.nats_server.servers import announced, left_in, run, signal_to, store, stored, taken_port
 from tests.waiting import wait_until
@@ -161,36 +163,58 @@ def test_a_relative_path_holds_when_the_process_moves_on(tmp_path: Path, monkeyp
     assert not left_in(tmp_path / "elsewhere")
 
 
-@pytest.mark.parametrize(("durability", "is_synced"), [("sync", True), ("fast", False)])
-def test_how_durable_a_write_is_can_be_chosen(tmp_path: Path, durability: Durability, is_synced: bool) -> None:
+@pytest.mark.parametrize(
+    ("durability", "synced_by", "is_synced"),
+    [("sync", "server", True), ("sync", "clients", False), ("sync", None, False), ("fast", None, False)],
+)
+def test_how_durable_a_write_is_can_be_chosen(
+    tmp_path: Path, durability: Durability, synced_by: SyncedBy | None, is_synced: bool
+) -> None:
     binary, *rest = nats_server_command().arguments
     with_monitoring = ServerCommand((binary, "-m", "-1", *rest), signal.SIGTERM)
 
     async def main() -> dict[str, object]:
-        async with NatsServer(tmp_path, durability=durability, command=with_monitoring):
+        async with NatsServer(tmp_path, durability=durability, synced_by=synced_by, command=with_monitoring):
             (address,) = announced(tmp_path)["monitoring"]
             answer = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{address}/varz").read())  # noqa: S310
-        config: dict[str, object] = json.loads(answer)["jetstream"]["config"]
-        return config
+        told: dict[str, object] = json.loads(answer)
+        return told
 
-    config = asyncio.run(main())
+    told = asyncio.run(main())
+    config = cast("dict[str, object]", cast("dict[str, object]", told["jetstream"])["config"])
     assert config.get("sync_always", False) is is_synced
     assert config["store_dir"] == str(tmp_path / "jetstream")
     assert ("sync_interval: always" in (tmp_path / "nats-server.conf").read_text()) is is_synced
+    by_clients = durability == "sync" and synced_by != "server"
+    assert leaves_syncing(str(told["server_name"])) is by_clients
 
 
-def test_writes_are_synced_unless_told_otherwise(tmp_path: Path) -> None:
+def test_clients_are_told_where_to_sync_unless_told_otherwise(tmp_path: Path) -> None:
+    data_dir = tmp_path / "with a space, % and ü"
+
     async def main() -> None:
-        async with NatsServer(tmp_path):
-            assert "sync_interval: always" in (tmp_path / "nats-server.conf").read_text()
-            assert list(announced(tmp_path)) == ["nats"]  # and no monitoring
+        async with NatsServer(data_dir):
+            [line] = [
+                line for line in (data_dir / "nats-server.conf").read_text().splitlines() if "server_name" in line
+            ]
+            name = line.partition('"')[2].rstrip('"')
+            assert streams_dir(name) == data_dir / "jetstream" / "$G" / "streams"
+            assert streams_dir(name.replace("clients:", "clients:0")) is None  # of another start, or another machine
+            assert list(announced(data_dir)) == ["nats"]  # and no monitoring
 
     run(main)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])  # noqa: S104 (not started)
+def test_a_server_that_others_can_reach_syncs_by_itself(tmp_path: Path, host: str) -> None:
+    assert NatsServer(tmp_path, host=host).synced_by == "server"
+    assert NatsServer(tmp_path, host=host, durability="fast").synced_by == "nobody"
+    assert NatsServer(tmp_path).synced_by == "clients"
+
+
 def test_what_clients_are_told(tmp_path: Path) -> None:
     async def main() -> None:
-        async with NatsServer(tmp_path, server_name="mine") as server:
+        async with NatsServer(tmp_path, server_name="mine", synced_by="server") as server:
             client = await nats.connect(server.url)
             assert client.max_payload == 8 * 1024 * 1024
             assert client._server_info["server_name"] == "mine"
@@ -219,5 +243,5 @@ def test_a_server_that_listens_everywhere_is_reached_here(tmp_path: Path) -> Non
 
 
 def test_the_log_is_rotated_by_its_size(tmp_path: Path) -> None:
-    text = Configuration("127.0.0.1", 1, "sync", "x").text(data_dir=tmp_path, log=tmp_path / "log")
+    text = Configuration("127.0.0.1", 1, "server", "x").text(data_dir=tmp_path, log=tmp_path / "log")
     assert "logfile_size_limit: 10485760\nlogfile_max_num: 5\n" in text

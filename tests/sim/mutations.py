@@ -75,9 +75,16 @@ def snapshot_without_position_check() -> Iterator[None]:
     original = MemorySnapshots.write
 
     async def write(
-        snapshots: MemorySnapshots, run_id: str, body: bytes, *, position: int, revision: int | None = None
+        snapshots: MemorySnapshots,
+        run_id: str,
+        body: bytes,
+        *,
+        position: int,
+        revision: int | None = None,
+        is_urgent: bool = True,
     ) -> int | None:
-        return await original(snapshots, run_id, body, position=max(position, 1 << 40), revision=revision)
+        late = max(position, 1 << 40)
+        return await original(snapshots, run_id, body, position=late, revision=revision, is_urgent=is_urgent)
 
     with replaced(MemorySnapshots, "write", write):
         yield

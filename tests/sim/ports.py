@@ -93,16 +93,21 @@ class SimSnapshots:
         self.on_regress: Callable[[str], None] = lambda _details: None
         self._network = network
 
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+    async def write(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
+    ) -> int | None:
         async def write() -> int | None:
             before = await self.inner.read(run_id)
-            written = await self.inner.write(run_id, body, position=position, revision=revision)
+            written = await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
             stored = await self.inner.read(run_id)
             if before is not None and stored is not None and stored.position < before.position:
                 self.on_regress(f"{run_id}: {stored.position} is written over {before.position}")
             return written
 
         return await self._network.call(f"snapshot {run_id} at {position}", write)
+
+    async def synced(self) -> None:
+        """What the network has taken is there: nothing is under way."""
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         return await self._network.call(f"look at {run_id}", lambda: self.inner.read(run_id), reads=True)

@@ -112,14 +112,19 @@ class FaultySnapshots:
         self.written: list[bytes] = []
         self._trouble = trouble
 
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+    async def write(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
+    ) -> int | None:
         async def call() -> int | None:
-            taken = await self.inner.write(run_id, body, position=position, revision=revision)
+            taken = await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
             if taken is not None:
                 self.written.append(body)
             return taken
 
         return await self._trouble.through("snapshots.write", call)
+
+    async def synced(self) -> None:
+        await self._trouble.through("snapshots.synced", self.inner.synced)
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         return await self._trouble.through("snapshots.read", lambda: self.inner.read(run_id))

@@ -23,11 +23,13 @@ class Believing(MemorySnapshots):
         """None: it believed nothing, and had to look."""
 
     @override
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+    async def write(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
+    ) -> int | None:
         stored = await self.read(run_id)
         is_right = None if revision is None else revision == (stored.revision if stored is not None else 0)
         self.beliefs.append((msgspec.json.decode(body)["status"], is_right))
-        return await super().write(run_id, body, position=position, revision=revision)
+        return await super().write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
 
 
 def test_after_a_cancel_the_worker_does_not_try_a_revision_that_is_gone() -> None:

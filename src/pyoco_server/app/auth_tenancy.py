@@ -84,11 +84,17 @@ class TenantSnapshots:
         self._known.add(self._tenant_id, run_id)
         return stored
 
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+    async def write(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
+    ) -> int | None:
         """Store a snapshot unless one of a newer position is there."""
         if not self._is_ours(body):
             raise PermissionError("a snapshot that is not the tenant's was to be written")
-        return await self._snapshots.write(run_id, body, position=position, revision=revision)
+        return await self._snapshots.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
+
+    async def synced(self) -> None:
+        """Return when what was written and not urgent is durable."""
+        await self._snapshots.synced()
 
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""

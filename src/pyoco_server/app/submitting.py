@@ -159,8 +159,9 @@ class Submitter:
         snapshot = projection.snapshot(position=position)
         body = fitted(snapshot, self._max_snapshot_bytes)
         attempt.is_visible = attempt.is_shared
-        revision = await self._snapshots.write(run_id, body, position=position, revision=0)
+        revision = await self._snapshots.write(run_id, body, position=position, revision=0, is_urgent=False)
         await self._queue_job(new_job(run_id, given, created=created, position=position, revision=revision))
+        await self._snapshots.synced()
         return snapshot
 
     async def queue_again(self, created: Event, given: RunInput, position: int) -> None:

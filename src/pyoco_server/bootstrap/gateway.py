@@ -68,6 +68,7 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
         feed.listen(told.ends.tell)
         keeper = IndexKeeper(feed, index, told.changed)
         given = _services(settings, platform, index, keeper, told)
+        await platform.connection.serve_syncs()
         await keeper.catch_up()
         async with _sweeping(given, platform, told.lagging):
             yield given

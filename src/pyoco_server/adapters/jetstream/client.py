@@ -197,6 +197,11 @@ class NatsClient(Client):
                 answer.set_exception(nats.errors.StaleConnectionError())
 
     @property
+    def server_name(self) -> str:
+        """What the server we are connected to is called."""
+        return str(self._server_info.get("server_name", ""))
+
+    @property
     def is_in_cluster(self) -> bool:
         """Is the server we are connected to one of several?"""
         return bool(self._server_info.get("cluster"))

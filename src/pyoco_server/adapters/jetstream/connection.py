@@ -20,6 +20,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from pyoco_server.adapters.jetstream.client import NatsClient, header_block
+from pyoco_server.adapters.jetstream.store_sync import StoreSync, serve_syncs
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.errors import InvalidInputError
 
@@ -73,6 +74,7 @@ class _Ack(msgspec.Struct):
     """How the server answers for what it stored."""
 
     seq: int = 0
+    stream: str = ""
     error: dict[str, Any] | None = None
 
 
@@ -88,6 +90,7 @@ class Connection:
         self._awaited: set[asyncio.Future[None]] = set()
         self.request_timeout_sec = request_timeout_sec
         self.js: JetStreamContext = self._client.jetstream(timeout=request_timeout_sec)
+        self.syncs = StoreSync(self._client, timeout_sec=request_timeout_sec, unreachable=UNREACHABLE)
 
     @property
     def nc(self) -> NatsClient:
@@ -142,14 +145,41 @@ class Connection:
             await self.close()
             raise
 
-    async def publish(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> int:
-        """Store a message and return its sequence, or raise what the server or the network said."""
+    async def publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, is_urgent: bool = True
+    ) -> int:
+        """Store a message and return its sequence, or raise what the server or the network said.
+
+        It is durable then, unless it is not urgent: that may take until :meth:`synced` returns.
+        """
         block = header_block(headers) if headers else b""
         answer = await self._client.ask(subject, payload, block, timeout=self.request_timeout_sec)
         ack = _ACK.decode(answer.data)
         if ack.error is not None:
             nats.js.errors.APIError.from_error(ack.error)  # raises
+        group = self.syncs.group(ack.stream)
+        if group is not None:
+            if is_urgent:
+                await group.wait()
+            else:
+                group.begin()
         return ack.seq
+
+    async def sync(self, stream: str) -> None:
+        """Return when all that a stream holds is durable, whoever stored it; UnavailableError if nobody knows."""
+        group = self.syncs.group(stream)
+        if group is not None:
+            await group.wait()
+
+    async def synced(self, stream: str) -> None:
+        """Return when what was published here to a stream, and not urgent, is durable; UnavailableError as well."""
+        group = self.syncs.group(stream)
+        if group is not None:
+            await group.settled()
+
+    async def serve_syncs(self) -> None:
+        """Sync for those who use the same embedded server and cannot reach its store, as long as this is open."""
+        await serve_syncs(self._client, self.syncs, unreachable=UNREACHABLE)
 
     async def say(self, subject: str, word: bytes) -> None:
         """Say something and wait until it was heard."""
@@ -158,6 +188,7 @@ class Connection:
     async def close(self) -> None:
         """Let go of the connection; never takes long, and no task stays behind."""
         self._closing = True
+        self.syncs.close()
         tasks = self._client.tasks()
         closing = asyncio.create_task(self._client.close())
         tasks |= self._client.tasks() | {closing}

@@ -29,7 +29,7 @@ class JetStreamDeadLetters:
         if size > limit:
             raise TooLargeError(f"a dead letter of {size} bytes is too large; the server takes at most {limit}")
         with translated():
-            await self._connection.js.publish(subject, body)
+            await self._connection.publish(subject, body)
 
     async def count(self) -> int:
         """How many are kept."""

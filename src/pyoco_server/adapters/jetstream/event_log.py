@@ -3,6 +3,8 @@
 A position is the stream sequence of the run's last commit. The server compares it before it writes, and the message
 keeps what was compared: every commit names the one before it, which is how a reader knows that none is missing.
 
+What is returned, by an append or by a read, is durable.
+
 An error of the network says nothing about what was written. Every commit carries an id; whoever got no answer looks
 whether the first commit behind its position is its own. It can be in no other place: the server refuses it there.
 
@@ -142,6 +144,7 @@ class JetStreamEventLog:
                 pause = min(pause * 2, _LONGEST_PAUSE_SEC)
                 continue
             if written.headers.get(COMMIT_ID) == headers[COMMIT_ID]:
+                await self._connection.sync(self._names.events_stream)
                 return written.sequence
             raise LogConflictError(execution_id, after)
         raise UnavailableError(
@@ -179,6 +182,9 @@ class JetStreamEventLog:
                 await asyncio.sleep(_SHORTEST_PAUSE_SEC)
         if position == after > 0:
             await self._confirm(execution_id, after)
+        if events:
+            # Whoever wrote them may have died before they were durable, and not all that follows goes to this log.
+            await self._connection.sync(self._names.events_stream)
         return events, position
 
     async def _confirm(self, execution_id: str, position: int) -> None:

@@ -16,7 +16,9 @@ class JetStreamSnapshots:
     def __init__(self, connection: Connection, names: Names) -> None:
         self._bucket = Bucket(connection, names.runs_bucket)
 
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+    async def write(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
+    ) -> int | None:
         """Store a snapshot unless one of a newer position is there.
 
         Whoever gives a revision vouches that what is stored under it is not newer: it is not looked at again.
@@ -29,12 +31,16 @@ class JetStreamSnapshots:
                     return None
                 revision = stored.revision
             try:
-                return await self._bucket.put(key, body, after=revision)
+                return await self._bucket.put(key, body, after=revision, is_urgent=is_urgent)
             except ChangedError:
                 revision = None
             except UnavailableError as error:
                 return await self._find_out(key, body, position, error)
         raise UnavailableError(f"the snapshot of '{run_id}' changed {_MOST_TRIES} times while it was to be written")
+
+    async def synced(self) -> None:
+        """Return when what was written and not urgent is durable."""
+        await self._bucket.synced()
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         """The newest snapshot."""
@@ -56,6 +62,7 @@ class JetStreamSnapshots:
         except UnavailableError:
             raise cause from None
         if stored.data == body:
+            await self._bucket.sync()
             return stored.revision
         if _is_newer(stored, position):
             return None

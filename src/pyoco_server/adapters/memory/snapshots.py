@@ -26,7 +26,15 @@ class MemorySnapshots:
         self._listeners: list[Callable[[str], None]] = []
         self._origin = f"memory {next(_origins)}"
 
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:  # noqa: ARG002 a look costs nothing here
+    async def write(
+        self,
+        run_id: str,
+        body: bytes,
+        *,
+        position: int,
+        revision: int | None = None,  # noqa: ARG002 a look costs nothing here
+        is_urgent: bool = True,  # noqa: ARG002 nothing is slow here
+    ) -> int | None:
         """Store a snapshot unless one of a newer position is there."""
         if len(body) > self._max_body_bytes:
             raise TooLargeError(f"a snapshot of {len(body)} bytes is too large; at most {self._max_body_bytes} will do")
@@ -36,6 +44,9 @@ class MemorySnapshots:
         self._note_change(run_id, bytes(body))
         self._stored[run_id] = StoredSnapshot(run_id, bytes(body), position_of(body), self._last_revision)
         return self._last_revision
+
+    async def synced(self) -> None:
+        """Nothing is ever under way."""
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         """The newest snapshot."""

@@ -6,6 +6,11 @@ from typing import Final, Literal, NamedTuple
 Durability = Literal["sync", "fast"]
 """``sync``: what was acknowledged is on the disk. ``fast``: it is there within two minutes, the server's default."""
 
+SyncedBy = Literal["server", "clients", "nobody"]
+"""Who sees to it that what was acknowledged is on the disk: the server, message by message, or those who use it, for
+many messages at a time, before they rely on it. The name of the server tells them (:mod:`..store_address`).
+"""
+
 MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 """One commit is one message, results included. 8 MiB is the most the makers of the server advise."""
 
@@ -18,7 +23,7 @@ class Configuration(NamedTuple):
 
     host: str
     port: int
-    durability: Durability
+    synced_by: SyncedBy
     server_name: str
     http_port: int | None = None
     """Where the server answers questions about itself; nowhere, if not given."""
@@ -26,7 +31,7 @@ class Configuration(NamedTuple):
     def text(self, *, data_dir: Path, log: Path) -> str:
         """As the server reads it. Monitoring is off unless asked for; limits of memory and disk are its own."""
         monitoring = [] if self.http_port is None else [f"http: {_quoted(f'{self.host}:{self.http_port}')}"]
-        sync = ["  sync_interval: always"] if self.durability == "sync" else []
+        sync = ["  sync_interval: always"] if self.synced_by == "server" else []
         lines = [
             "# Written anew at every start.",
             f"server_name: {_quoted(self.server_name)}",

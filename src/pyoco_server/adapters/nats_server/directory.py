@@ -12,6 +12,7 @@ import msgspec
 from pyoco_server.adapters.nats_server.configuration import Configuration
 from pyoco_server.adapters.nats_server.errors import DirectoryInUseError, DirectoryUnusableError
 from pyoco_server.adapters.nats_server.locking import FileLock
+from pyoco_server.adapters.store_address import CONFIGURATION
 
 ORPHAN_WAIT_SEC: Final = 5.0
 """How long a server whose supervisor is gone may take to end; on Linux it is told to."""
@@ -38,7 +39,7 @@ class DataDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.config = self.path / "nats-server.conf"
+        self.config = self.path / CONFIGURATION
         self.log = self.path / "nats-server.log"
         self.output = self.path / "nats-server.out"
         self._supervisor_lock = FileLock(self.path / "supervisor.lock")

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from pyoco_server.adapters.nats_server.configuration import Configuration, Durability
+from pyoco_server.adapters.nats_server.configuration import Configuration, Durability, SyncedBy
 from pyoco_server.adapters.nats_server.directory import DataDirectory
 from pyoco_server.adapters.nats_server.errors import (
     ExecutableUnusableError,
@@ -21,9 +22,11 @@ from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_se
 from pyoco_server.adapters.nats_server.probe import NotReadyError, stream_names
 from pyoco_server.adapters.nats_server.process import ServerProcess
 from pyoco_server.adapters.nats_server.store import store_dir, stored_streams
+from pyoco_server.adapters.store_address import name_for_store
 
 _log = logging.getLogger(__name__)
 
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (where to reach a server that listens everywhere)
 
 
@@ -43,12 +46,23 @@ class RestartPolicy(NamedTuple):
         return min(self.first_delay_sec * 2.0 ** (quick_deaths - 1), self.max_delay_sec)
 
 
+def _who_syncs(durability: Durability, host: str) -> SyncedBy:
+    """Who uses a server that only this machine can reach can reach its files, too.
+
+    Not everywhere: what is known of files here was found out on Linux.
+    """
+    if durability == "fast":
+        return "nobody"
+    return "clients" if sys.platform == "linux" and host in _LOOPBACK else "server"
+
+
 class NatsServer:
     """A NATS server with JetStream on a data directory. Belongs to one event loop; may be started again when stopped.
 
-    Port 0 is any free one, and stays the same over restarts. ``command`` is how the server is run, if not directly.
-    If this process dies without stopping it, Linux ends the server; elsewhere it lives on, and the next start on the
-    same directory says which process to end.
+    Port 0 is any free one, and stays the same over restarts. Who syncs (``synced_by``) follows from the durability and
+    from who can reach the server, unless it is told; where clients do, the server has a name that tells them, in place
+    of ``server_name``. ``command`` is how the server is run, if not directly. If this process dies without stopping it,
+    Linux ends the server; elsewhere it lives on, and the next start on the same directory says which process to end.
     """
 
     def __init__(  # noqa: PLR0913 what one may decide about a server
@@ -59,6 +73,7 @@ class NatsServer:
         port: int = 0,
         http_port: int | None = None,
         durability: Durability = "sync",
+        synced_by: SyncedBy | None = None,
         server_name: str = "pyoco",
         command: ServerCommand | None = None,
         start_timeout_sec: float = 60.0,
@@ -68,7 +83,7 @@ class NatsServer:
         if not 0 <= port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {port}")
         self._directory = DataDirectory(data_dir)
-        self._wanted = Configuration(host, port, durability, server_name, http_port)
+        self._wanted = Configuration(host, port, synced_by or _who_syncs(durability, host), server_name, http_port)
         self._configuration = self._wanted
         self._command = command
         self._start_timeout_sec = start_timeout_sec
@@ -86,6 +101,11 @@ class NatsServer:
             raise RuntimeError("The NATS server has no port yet: start it first.")
         host = self._reachable_host
         return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"
+
+    @property
+    def synced_by(self) -> SyncedBy:
+        """Who sees to it that what the server has acknowledged is on the disk."""
+        return self._wanted.synced_by
 
     @property
     def pid(self) -> int | None:
@@ -107,6 +127,8 @@ class NatsServer:
                 raise RuntimeError("The NATS server is already started.")
             command = self._command or nats_server_command()
             self._configuration = self._wanted
+            if self._wanted.synced_by == "clients":
+                self._configuration = self._wanted._replace(server_name=name_for_store(self._directory.path))
             await self._directory.claim()
             try:
                 process = await self._launch(command)

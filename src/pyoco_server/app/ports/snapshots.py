@@ -19,12 +19,19 @@ class StoredSnapshot(NamedTuple):
 class Snapshots(Protocol):
     """One snapshot a run. The body is a JSON object with the run's ``log_position`` among its fields."""
 
-    async def write(self, run_id: str, body: bytes, *, position: int, revision: int | None = None) -> int | None:
+    async def write(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
+    ) -> int | None:
         """Store a snapshot unless one of a newer position is there; return its revision, or None if it was refused.
 
         ``revision`` is what the writer believes is stored (0: nothing); it saves a look when it is right, and costs
         one when it is wrong. Equal positions: the later write wins. UnavailableError: unknown. TooLargeError: refused.
+        What is not urgent may be durable only when :meth:`synced` returns.
         """
+        ...
+
+    async def synced(self) -> None:
+        """Return when what was written here and not urgent is durable; UnavailableError if nobody knows."""
         ...
 
     async def read(self, run_id: str) -> StoredSnapshot | None:

@@ -1,0 +1,139 @@
+"""The files in which a NATS server on this machine keeps a stream, and how to get them onto the disk.
+
+The server writes a message to the newest file of its stream (a *block*, named by a number that grows) before it
+acknowledges it. What was written and by whom does not matter to the system: a sync of the file by anybody, begun after
+the acknowledgement, makes the message durable, and with it everything that stands before it.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+SyncFile = Callable[[int], None]
+"""Returns when what was written to an open file is on the disk; OSError if the disk did not take it."""
+
+sync_file: Final[SyncFile] = getattr(os, "fdatasync", os.fsync)
+
+FEW_BLOCKS: Final = 64
+"""So many are looked at every time: quicker than to find out whether there is need."""
+
+_SETTLED_NS: Final = 50_000_000
+"""When a directory was last changed is known no better than to the tick of a clock; 50 ms is more than any."""
+
+
+class DiskFailedError(Exception):
+    """The disk did not take what was written. What of it is lost nobody can tell."""
+
+
+class StreamFiles:
+    """The files of one stream. Waits for the disk: not for an event loop, and for one thread at a time.
+
+    The server may remove a block whose messages are all gone, or put another in its place, at any time.
+    """
+
+    def __init__(self, stream_dir: Path, *, sync: SyncFile = sync_file) -> None:
+        self._stream_dir = stream_dir
+        self._blocks_dir = stream_dir / "msgs"
+        self._sync = sync
+        self._is_known = False
+        self._inodes: dict[int, int] = {}
+        self._newest = 0
+        self._newest_fd: int | None = None
+        self._changed_ns = 0
+        self._has_settled = False
+
+    def sync(self) -> None:
+        """Return when all that was written to the stream before this was called is on the disk.
+
+        DiskFailedError if it did not get there; OSError if that could not be tried, as when there is no such stream.
+        """
+        if not self._is_known:
+            self._sync_surroundings()
+        known, newest = self._inodes, self._newest
+        if self._may_have_changed():
+            self._look()
+        # Only the newest is written to. Others are new to us, or were put in the place of what we knew.
+        changed = [number for number, inode in self._inodes.items() if number >= newest or known.get(number) != inode]
+        for number in sorted(changed):
+            self._sync_block(number)
+        if known != self._inodes:
+            _sync_path(self._blocks_dir)
+        self._is_known = True
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        if self._newest_fd is not None:
+            os.close(self._newest_fd)
+            self._newest_fd = None
+
+    def _may_have_changed(self) -> bool:
+        """Can there be other blocks than at the last look? A look at very many takes its time."""
+        if len(self._inodes) <= FEW_BLOCKS or not self._has_settled:
+            return True
+        return self._blocks_dir.stat().st_mtime_ns != self._changed_ns
+
+    def _look(self) -> None:
+        self._changed_ns = self._blocks_dir.stat().st_mtime_ns
+        self._has_settled = time.time_ns() - self._changed_ns > _SETTLED_NS
+        inodes = dict(_blocks(self._blocks_dir))
+        newest = max(inodes, default=0)
+        if newest != self._newest or inodes.get(newest) != self._inodes.get(newest):
+            self.close()
+        self._inodes, self._newest = inodes, newest
+
+    def _sync_block(self, number: int) -> None:
+        """A block that is not there any more held nothing that anybody wants."""
+        if number == self._newest and self._newest_fd is not None:
+            self._sync_open(self._newest_fd)
+            return
+        try:
+            fd = os.open(self._block(number), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._inodes.pop(number, None)  # if it was replaced in this moment, it is another block when we look again
+            return
+        try:
+            self._sync_open(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        if number == self._newest:
+            self._newest_fd = fd
+        else:
+            os.close(fd)
+
+    def _sync_open(self, fd: int) -> None:
+        try:
+            self._sync(fd)
+        except OSError as error:
+            raise DiskFailedError(str(error)) from error
+
+    def _block(self, number: int) -> Path:
+        return self._blocks_dir / f"{number}.blk"
+
+    def _sync_surroundings(self) -> None:
+        """What makes the files a stream, and the way to them; somebody may have made it a moment ago."""
+        for file in ("meta.inf", "meta.sum"):
+            _sync_path(self._stream_dir / file)
+        for directory in (self._stream_dir, *self._stream_dir.parents[:4]):
+            _sync_path(directory)
+
+
+def _sync_path(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _blocks(directory: Path) -> Iterator[tuple[int, int]]:
+    """The numbers of the blocks, and what tells one from another of the same number."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name, _, ending = entry.name.partition(".")
+            if ending == "blk":
+                with contextlib.suppress(ValueError):
+                    yield int(name), entry.inode()

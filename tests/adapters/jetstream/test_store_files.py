@@ -1,0 +1,151 @@
+"""Which files of a stream are synced, and when."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyoco_server.adapters.jetstream import store_files
+from pyoco_server.adapters.jetstream.store_files import DiskFailedError, StreamFiles
+
+
+class Store:
+    """A stream's directory as a server lays it out, and the names of the blocks that were synced."""
+
+    def __init__(self, root: Path) -> None:
+        self.stream = root / "jetstream" / "$G" / "streams" / "S"
+        self.blocks = self.stream / "msgs"
+        self.blocks.mkdir(parents=True)
+        (self.stream / "meta.inf").write_text("{}")
+        (self.stream / "meta.sum").write_text("1")
+        self.synced: list[str] = []
+        self.files = StreamFiles(self.stream, sync=self.sync)
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)
+        self.synced.append(Path(f"/proc/self/fd/{fd}").readlink().name.removesuffix(" (deleted)"))
+
+    def block(self, number: int, text: str = "x") -> None:
+        (self.blocks / f"{number}.blk").write_text(text)
+
+    def synced_now(self) -> list[str]:
+        self.synced.clear()
+        self.files.sync()
+        return [*self.synced]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_at_first_everything_is_synced_then_what_is_written_to(store: Store) -> None:
+    for number in (1, 2, 3):
+        store.block(number)
+    (store.blocks / "index.db").write_text("not a block")
+    assert store.synced_now() == ["1.blk", "2.blk", "3.blk"]
+    assert store.synced_now() == ["3.blk"]
+
+
+def test_a_new_block_is_synced_and_so_is_the_one_before_it(store: Store) -> None:
+    store.block(1)
+    store.files.sync()
+    store.block(2)
+    store.block(3)
+    assert store.synced_now() == ["1.blk", "2.blk", "3.blk"]
+    assert store.synced_now() == ["3.blk"]
+
+
+def test_blocks_between_may_be_gone(store: Store) -> None:
+    store.block(1)
+    store.block(2)
+    store.files.sync()
+    (store.blocks / "2.blk").unlink()
+    store.block(4)
+    assert store.synced_now() == ["4.blk"]
+    assert store.synced_now() == ["4.blk"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_block_in_the_place_of_another_is_synced(store: Store, number: int) -> None:
+    store.block(1)
+    store.block(2)
+    store.files.sync()
+    (store.blocks / "new").write_text("y")
+    (store.blocks / "new").rename(store.blocks / f"{number}.blk")
+    assert f"{number}.blk" in store.synced_now()
+    assert store.synced_now() == ["2.blk"]
+
+
+def test_a_block_that_vanishes_while_it_is_to_be_synced_is_left_out(store: Store) -> None:
+    store.block(1)
+    store.block(2)
+    first = store.sync
+
+    def sync(fd: int) -> None:
+        (store.blocks / "2.blk").unlink(missing_ok=True)
+        first(fd)
+
+    files = StreamFiles(store.stream, sync=sync)
+    files.sync()
+    assert store.synced == ["1.blk"]
+    store.block(3)
+    files.sync()
+    assert store.synced[1:] == ["3.blk"]
+
+
+def test_a_stream_without_blocks_has_nothing_to_sync(store: Store) -> None:
+    assert store.synced_now() == []
+    store.block(1)
+    assert store.synced_now() == ["1.blk"]
+
+
+def test_very_many_blocks_are_not_looked_at_unless_there_is_a_change(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = store_files.FEW_BLOCKS + 1
+    for number in range(1, many + 1):
+        store.block(number)
+    _long_ago(store)
+    store.files.sync()
+    looks: list[Path] = []
+    really: Callable[[Path], object] = os.scandir
+
+    def scandir(path: Path) -> object:
+        looks.append(path)
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert store.synced_now() == [f"{many}.blk"]
+    assert not looks
+    store.block(many + 1)
+    assert store.synced_now() == [f"{many}.blk", f"{many + 1}.blk"]
+    assert len(looks) == 1
+    assert store.synced_now() == [f"{many + 1}.blk"]
+    assert len(looks) == 2  # a change in the same tick of the clock would not show
+
+
+def _long_ago(store: Store) -> None:
+    os.utime(store.blocks, (1, 1))
+
+
+def test_what_the_disk_did_not_take_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    def fail(_fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    broken = Store(tmp_path)
+    broken.block(1)
+    with pytest.raises(DiskFailedError, match="Input/output error"):
+        StreamFiles(broken.stream, sync=fail).sync()
+    with pytest.raises(FileNotFoundError):
+        StreamFiles(tmp_path / "nowhere").sync()
+
+
+def test_no_file_stays_open(store: Store) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for number in range(1, 20):
+        store.block(number)
+        store.files.sync()
+    store.files.close()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
