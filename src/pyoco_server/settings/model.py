@@ -201,7 +201,8 @@ class Storage(Section):
 
     durability: Annotated[v.Durability, Var("PYOCO_DURABILITY", BOTH)] = "sync"
     """Of the embedded NATS server: with `sync` every event is on the disk before anybody is told of it, so that it
-    survives a loss of power; `fast` leaves that to the operating system: events survive the end of the process, but not that."""
+    survives a loss of power; `fast` leaves that to the operating system: events survive the end of the process, but not
+    that."""
     data_dir: Annotated[v.Directory, Var("PYOCO_DATA_DIR", BOTH)] = Path(".pyoco")
     """Where files are kept: the embedded NATS server's and the gateway's index."""
     run_snapshot_max_bytes: Annotated[v.Bytes, Var("PYOCO_MAX_RUN_SNAPSHOT_BYTES", BOTH)] = 262_144
