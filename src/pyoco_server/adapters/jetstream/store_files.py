@@ -17,9 +17,6 @@ SyncFile = Callable[[int], None]
 
 sync_file: Final[SyncFile] = getattr(os, "fdatasync", os.fsync)
 
-FEW_BLOCKS: Final = 64
-"""So many are looked at every time: quicker than to find out whether there is need."""
-
 _SETTLED_NS: Final = 50_000_000
 """When a directory was last changed is known no better than to the tick of a clock; 50 ms is more than any."""
 
@@ -70,10 +67,8 @@ class StreamFiles:
             self._newest_fd = None
 
     def _may_have_changed(self) -> bool:
-        """Can there be other blocks than at the last look? A look at very many takes its time."""
-        if len(self._inodes) <= FEW_BLOCKS or not self._has_settled:
-            return True
-        return self._blocks_dir.stat().st_mtime_ns != self._changed_ns
+        """Can there be other blocks than at the last look? That takes its time, and the more there are the more."""
+        return not self._has_settled or self._blocks_dir.stat().st_mtime_ns != self._changed_ns
 
     def _look(self) -> None:
         self._changed_ns = self._blocks_dir.stat().st_mtime_ns
