@@ -93,6 +93,12 @@ def test_no_more_wait_than_may() -> None:
             assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
             ends.close()
             assert third.is_set()
+            ends.tell("b", b"newest")
+            assert third.take() == b"newest"
+            assert (third.is_set(), third.take()) == (False, None)
+            ends.tell("b", b"what it said")
+            ends.tell("b")  # something is newer, and nobody knows what it says
+            assert (third.is_set(), third.take()) == (True, None)
 
 
 class Lagging:

@@ -26,6 +26,7 @@ from pyoco_server.app.ports import (
     Unsubscribe,
     WorkerRecord,
 )
+from pyoco_server.app.ports.run_index import Announced
 from pyoco_server.app.ports.work_queue import OnSpent, SpentJob
 from pyoco_server.core import Event
 from pyoco_server.core.payloads import NodeSucceeded
@@ -142,8 +143,8 @@ class SimFeed:
             timer.cancel()
         self._has_changed = False
 
-    def listen(self, told: Callable[[str], None]) -> None:
-        self._inner.listen(lambda run_id: self._network.tell(self._process, told, run_id))
+    def listen(self, told: Announced) -> None:
+        self._inner.listen(lambda run_id, body: self._network.tell(self._process, told, run_id, body))
 
     def _changed(self) -> None:
         self._has_changed = True

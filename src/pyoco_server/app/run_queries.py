@@ -47,8 +47,15 @@ async def visible_snapshot(snapshots: Snapshots, run_id: str, *, tenant_id: str 
     SnapshotUnreadableError if something else is there in its place.
     """
     stored = await snapshots.read(run_id)
-    if stored is None or not may_see(tenant_id, _owner(stored, is_told=tenant_id is None)):
+    if stored is None:
         raise RunNotFoundError(run_id)
+    return visible(stored, tenant_id=tenant_id)
+
+
+def visible(stored: StoredSnapshot, *, tenant_id: str | None) -> StoredSnapshot:
+    """The same for a snapshot one has."""
+    if not may_see(tenant_id, _owner(stored, is_told=tenant_id is None)):
+        raise RunNotFoundError(stored.run_id)
     return stored
 
 

@@ -12,6 +12,25 @@ from collections.abc import Iterator
 from pyoco_server.gateway.errors import TooManyError
 
 
+class News(asyncio.Event):
+    """Set when there is something new of a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._snapshot: bytes | None = None
+
+    def tell(self, snapshot: bytes | None) -> None:
+        """There is; the newest snapshot, if it is known."""
+        self._snapshot = snapshot
+        self.set()
+
+    def take(self) -> bytes | None:
+        """From now on wait for what comes next. The newest snapshot; None if one has to look."""
+        self.clear()
+        snapshot, self._snapshot = self._snapshot, None
+        return snapshot
+
+
 class RunEnds:
     """Who waits for which run."""
 
@@ -20,7 +39,7 @@ class RunEnds:
         """Nobody is to wait any longer: the gateway stops."""
         self._most = most
         self._most_per_client = most_per_client
-        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiting: defaultdict[str, set[News]] = defaultdict(set)
         self._clients: Counter[str] = Counter()
 
     @property
@@ -28,10 +47,10 @@ class RunEnds:
         """How many wait."""
         return self._clients.total()
 
-    def tell(self, run_id: str) -> None:
-        """The run's snapshot has changed: those who wait for the run look at it."""
-        for changed in self._waiting.get(run_id, ()):
-            changed.set()
+    def tell(self, run_id: str, snapshot: bytes | None = None) -> None:
+        """The run's snapshot has changed: those who wait for the run look at it, unless they are told what it says."""
+        for news in self._waiting.get(run_id, ()):
+            news.tell(snapshot)
 
     def close(self) -> None:
         """Let everybody have their answer now."""
@@ -40,21 +59,21 @@ class RunEnds:
             self.tell(run_id)
 
     @contextlib.contextmanager
-    def watched(self, run_id: str, client: str) -> Iterator[asyncio.Event]:
+    def watched(self, run_id: str, client: str) -> Iterator[News]:
         """Set whenever there is something new; TooManyError if so many wait already."""
         if self.count >= self._most:
             raise TooManyError(f"{self._most} requests wait already; ask without wait_sec, or another gateway")
         if self._clients[client] >= self._most_per_client:
             raise TooManyError(f"{self._most_per_client} of your requests wait already; ask without wait_sec")
-        changed = asyncio.Event()
-        self._waiting[run_id].add(changed)
+        news = News()
+        self._waiting[run_id].add(news)
         self._clients[client] += 1
         try:
-            yield changed
+            yield news
         finally:
             self._clients[client] -= 1
             if not self._clients[client]:
                 del self._clients[client]
-            self._waiting[run_id].discard(changed)
+            self._waiting[run_id].discard(news)
             if not self._waiting[run_id]:
                 del self._waiting[run_id]

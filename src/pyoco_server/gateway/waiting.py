@@ -11,7 +11,7 @@ from fastapi import Query, Request
 
 from pyoco_server.app.ports import StoredSnapshot
 from pyoco_server.app.run_desk import RunNotFoundError
-from pyoco_server.app.run_queries import visible_snapshot
+from pyoco_server.app.run_queries import visible, visible_snapshot
 from pyoco_server.app.snapshot_reading import readable
 from pyoco_server.app.statuses import TERMINAL_RUN
 from pyoco_server.core.wire import JsonObject
@@ -53,14 +53,17 @@ async def newest_within(
     client = asking.api_key_id or (request.client.host if request.client else "")
     leaving = asyncio.create_task(left(request.receive), name="waiting request")
     try:
-        with given.ends.watched(run_id, client) as changed:
-            leaving.add_done_callback(lambda _: changed.set())
+        with given.ends.watched(run_id, client) as news:
+            leaving.add_done_callback(lambda _: news.set())
             while True:
-                changed.clear()
+                announced = news.take()
                 look_at = ends_at
                 may_wait = not (loop.time() >= ends_at or leaving.done() or given.ends.is_closed)
                 try:
-                    stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
+                    if announced is not None:
+                        stored = visible(StoredSnapshot(run_id, announced, 0, 0), tenant_id=asking.tenant_id)
+                    else:
+                        stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
                 except RunNotFoundError:
                     if not (must_be_there and may_wait):
                         raise
@@ -71,6 +74,6 @@ async def newest_within(
                         return snapshot
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(look_at):
-                        await changed.wait()
+                        await news.wait()
     finally:
         leaving.cancel()

@@ -17,7 +17,10 @@ from pyoco_server.adapters.jetstream.store_files import StreamFiles
 from pyoco_server.adapters.jetstream.store_sync import SYNC_SUBJECT
 from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.app.ports import UnavailableError
+from pyoco_server.app.ports.event_log import only_begins
+from pyoco_server.core import Event
 from tests.adapters.events import note, texts
+from tests.build import event as any_event
 from tests.waiting import wait_until
 
 NAMES = Names()
@@ -318,5 +321,50 @@ def test_a_server_that_is_started_again_is_synced_again(tmp_path: Path) -> None:
         assert texts((await log.read("r"))[0]) == ["first", "second"]
         await connection.close()
         await again.stop()
+
+    asyncio.run(body())
+
+
+def _beginning(*more: Event) -> list[Event]:
+    return [
+        any_event("EXECUTION_STARTED"),
+        any_event("NODE_CREATED", nodeId="a", nodeType="Task"),
+        any_event("NODE_READY", nodeId="a"),
+        any_event("NODE_STARTED", nodeId="a", attempt=1),
+        *more,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "begins"),
+    [
+        ([], True),
+        ([any_event("NODE_SUCCEEDED", nodeId=":start")], True),
+        ([any_event("NODE_SUCCEEDED", nodeId="a", output={"value": 1})], False),
+        ([any_event("NODE_WAITING", nodeId="a", waitKey="k")], False),
+        ([any_event("EXECUTION_COMPLETED")], False),
+        ([any_event("EXECUTION_CANCEL_REQUESTED")], False),
+    ],
+)
+def test_what_only_begins_has_no_result_and_no_end(more: list[Event], begins: bool) -> None:
+    assert only_begins(_beginning(*more)) is begins
+    assert not only_begins(_beginning(*more)[1:])
+
+
+def test_who_alone_sets_a_run_going_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """Whatever is begun then would be begun again; what comes of it is durable together with its beginning."""
+
+    async def body() -> None:
+        async with NatsServer(tmp_path) as server:
+            connection = await _open(server)
+            connection.syncs.sync_file = counting = Counting()
+            log = JetStreamEventLog(connection, NAMES)
+            end = await log.append("alone", _beginning(), after=0, quiet=True)
+            assert counting.count == 0
+            await log.append("shared", _beginning(), after=0)
+            assert counting.count == 1
+            await log.append("alone", [note("result")], after=end, quiet=True)
+            assert counting.count == 2
+            await connection.close()
 
     asyncio.run(body())

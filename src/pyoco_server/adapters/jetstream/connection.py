@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -64,6 +64,10 @@ class translated:  # noqa: N801 used like the functions of contextlib; a class, 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, UNREACHABLE):
             raise UnavailableError(f"NATS did not answer: {_told(error)}") from error
+
+
+Durable = Literal["now", "soon", "later"]
+"""When something stored survives a loss of power."""
 
 
 class NotLetInError(UnavailableError):
@@ -146,11 +150,12 @@ class Connection:
             raise
 
     async def publish(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, is_urgent: bool = True
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, durable: Durable = "now"
     ) -> int:
         """Store a message and return its sequence, or raise what the server or the network said.
 
-        It is durable then, unless it is not urgent: that may take until :meth:`synced` returns.
+        It is durable ``now``, when this returns; ``soon``, when :meth:`synced` does; or ``later``, with whatever is
+        stored next in the same stream.
         """
         block = header_block(headers) if headers else b""
         answer = await self._client.ask(subject, payload, block, timeout=self.request_timeout_sec)
@@ -159,9 +164,9 @@ class Connection:
             nats.js.errors.APIError.from_error(ack.error)  # raises
         group = self.syncs.group(ack.stream)
         if group is not None:
-            if is_urgent:
+            if durable == "now":
                 await group.wait()
-            else:
+            elif durable == "soon":
                 group.begin()
         return ack.seq
 
@@ -172,7 +177,7 @@ class Connection:
             await group.wait()
 
     async def synced(self, stream: str) -> None:
-        """Return when what was published here to a stream, and not urgent, is durable; UnavailableError as well."""
+        """Return when what was to be durable soon in a stream is; UnavailableError if nobody knows."""
         group = self.syncs.group(stream)
         if group is not None:
             await group.settled()

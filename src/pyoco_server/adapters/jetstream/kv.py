@@ -72,7 +72,9 @@ class Bucket:
             raise TooLargeError(f"'{key}' would take {size} bytes; the server takes at most {limit}")
         with translated():
             try:
-                return await self._connection.publish(kv_subject(self._bucket, key), data, headers, is_urgent=is_urgent)
+                return await self._connection.publish(
+                    kv_subject(self._bucket, key), data, headers, durable="now" if is_urgent else "soon"
+                )
             except APIError as error:
                 if error.err_code in _WRONG_LAST_SEQUENCE:
                     raise ChangedError from error

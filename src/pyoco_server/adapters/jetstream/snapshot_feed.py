@@ -9,7 +9,7 @@ looks at all subjects for that. What is missed there is read later.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from nats.js.errors import NotFoundError
@@ -20,7 +20,7 @@ from pyoco_server.adapters.jetstream.kv import entry_of, is_removal
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
-from pyoco_server.app.ports.run_index import has_enough
+from pyoco_server.app.ports.run_index import Announced, has_enough
 
 _ALL: Final = ">"
 """A bucket's stream has nothing but its keys. Of any narrower subject the server would count, for every page, how many
@@ -44,7 +44,7 @@ class JetStreamSnapshotFeed:
         self._changed = asyncio.Event()
         self._heard = _Heard()
         self._is_listening = False
-        self._listeners: list[Callable[[str], None]] = []
+        self._listeners: list[Announced] = []
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         """Changes behind ``after``, oldest first, and up to where they have been read."""
@@ -76,7 +76,7 @@ class JetStreamSnapshotFeed:
                 await self._changed.wait()
         self._changed.clear()
 
-    def listen(self, told: Callable[[str], None]) -> None:
+    def listen(self, told: Announced) -> None:
         """Be told of changes as they are announced."""
         self._listeners.append(told)
 
@@ -105,9 +105,9 @@ class JetStreamSnapshotFeed:
     def _announced(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
         self._changed.set()
         run_id = subject[self._run_id_at :].decode(errors="replace")
-        self._heard.take(run_id, data, headers)
+        change = self._heard.take(run_id, data, headers)
         for told in self._listeners:
-            told(run_id)
+            told(run_id, None if change is None else change.body)
 
 
 class _Heard:
@@ -117,18 +117,22 @@ class _Heard:
         self._changes: deque[SnapshotChange] = deque()
         self._bytes = 0
 
-    def take(self, run_id: str, data: bytes, headers: bytes | None) -> None:
-        """A change was announced. A stream that was made before snapshots were told along tells their size only."""
+    def take(self, run_id: str, data: bytes, headers: bytes | None) -> SnapshotChange | None:
+        """A change was announced; None if it does not tell which.
+
+        A stream that was made before snapshots were told along tells their size only.
+        """
         sequence = header_value(headers, b"Nats-Sequence")
         if headers is None or sequence is None or header_value(headers, b"Nats-Msg-Size") is not None:
             self.forget()
-            return
+            return None
         change = SnapshotChange(run_id, None if is_removal(headers) else data, int(sequence))
         is_next = bool(self._changes) and change.sequence == self._changes[-1].sequence + 1
         if not is_next or len(self._changes) >= MOST_HEARD or self._bytes > MOST_BYTES_HEARD:
             self.forget()
         self._changes.append(change)
         self._bytes += len(change.body or b"")
+        return change
 
     def behind(self, after: int, limit: int) -> list[SnapshotChange]:
         """So many of the changes behind ``after``, of each run the newest; none if some of them were not heard."""

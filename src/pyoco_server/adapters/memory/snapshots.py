@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyoco_server.app.ports import FeedState, SnapshotChange, StoredSnapshot, TooLargeError, position_of
-from pyoco_server.app.ports.run_index import FEED_BYTES, size_of
+from pyoco_server.app.ports.run_index import FEED_BYTES, Announced, size_of
 
 MAX_BODY_BYTES: Final = 1_048_576
 """What a server takes by default."""
@@ -111,6 +111,6 @@ class MemorySnapshotFeed:
                 await self._changed.wait()
         self._changed.clear()
 
-    def listen(self, told: Callable[[str], None]) -> None:
+    def listen(self, told: Announced) -> None:
         """Be told of every change."""
-        self._snapshots.listen(told)
+        self._snapshots.listen(lambda run_id: told(run_id, None))

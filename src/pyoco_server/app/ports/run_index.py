@@ -19,6 +19,10 @@ class SnapshotChange(NamedTuple):
     """Grows with every change of any run."""
 
 
+Announced = Callable[[str, bytes | None], None]
+"""Told which run changed, and its snapshot if it came along; else, and if it was removed, one has to look."""
+
+
 class FeedState(NamedTuple):
     """What a feed has to offer."""
 
@@ -61,8 +65,8 @@ class SnapshotFeed(Protocol):
         """Return when there may be something new, or when the time is up."""
         ...
 
-    def listen(self, told: Callable[[str], None]) -> None:
-        """Be told the id of a run as soon as its snapshot was written or removed, once reading has begun.
+    def listen(self, told: Announced) -> None:
+        """Be told of a run as soon as its snapshot was written or removed, once reading has begun.
 
         Sooner than who reads in order, but a hint only: some are never told of.
         """
