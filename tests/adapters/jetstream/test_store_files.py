@@ -146,3 +146,26 @@ def test_no_file_stays_open(store: Store) -> None:
         store.files.sync()
     store.files.close()
     assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def test_what_could_not_be_synced_once_is_synced_the_next_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when too many files are open: nothing that was written to blocks before the newest may be forgotten."""
+    store.block(1)
+    store.files.sync()
+    store.block(1, "more")
+    store.block(2)
+    store.block(3)
+    really = os.open
+
+    def busy(path: Path, *more: int) -> int:
+        if Path(path).name == "2.blk":
+            raise OSError(24, "Too many open files")
+        return really(path, *more)
+
+    monkeypatch.setattr(os, "open", busy)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Too many open files"):
+            store.files.sync()
+    monkeypatch.undo()
+    assert store.synced_now() == ["2.blk", "3.blk"]
+    assert store.synced_now() == ["3.blk"]

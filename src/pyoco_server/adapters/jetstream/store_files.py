@@ -41,6 +41,9 @@ class StreamFiles:
         self._newest_fd: int | None = None
         self._changed_ns = 0
         self._has_settled = False
+        self._unsynced: set[int] = set()
+        """Blocks that are not written to any more, or were put in the place of others, and are still to be synced."""
+        self._names_changed = True
 
     def sync(self) -> None:
         """Return when all that was written to the stream before this was called is on the disk.
@@ -49,16 +52,15 @@ class StreamFiles:
         """
         if not self._is_known:
             self._sync_surroundings()
-        known, newest = self._inodes, self._newest
+            self._is_known = True
         if self._may_have_changed():
             self._look()
-        # Only the newest is written to. Others are new to us, or were put in the place of what we knew.
-        changed = [number for number, inode in self._inodes.items() if number >= newest or known.get(number) != inode]
-        for number in sorted(changed):
+        for number in sorted(self._unsynced | {self._newest}):
             self._sync_block(number)
-        if known != self._inodes:
+            self._unsynced.discard(number)
+        if self._names_changed:
             _sync_path(self._blocks_dir)
-        self._is_known = True
+            self._names_changed = False
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -71,13 +73,17 @@ class StreamFiles:
         return not self._has_settled or self._blocks_dir.stat().st_mtime_ns != self._changed_ns
 
     def _look(self) -> None:
+        """Remember what has to be synced, also if that is not achieved this time."""
         self._changed_ns = self._blocks_dir.stat().st_mtime_ns
         self._has_settled = time.time_ns() - self._changed_ns > _SETTLED_NS
-        inodes = dict(_blocks(self._blocks_dir))
-        newest = max(inodes, default=0)
-        if newest != self._newest or inodes.get(newest) != self._inodes.get(newest):
+        known, self._inodes = self._inodes, dict(_blocks(self._blocks_dir))
+        last, self._newest = self._newest, max(self._inodes, default=0)
+        if self._newest != last or self._inodes.get(last) != known.get(last):
             self.close()
-        self._inodes, self._newest = inodes, newest
+        self._unsynced |= {
+            number for number, inode in self._inodes.items() if number >= last or known.get(number) != inode
+        }
+        self._names_changed |= known != self._inodes
 
     def _sync_block(self, number: int) -> None:
         """A block that is not there any more held nothing that anybody wants."""
@@ -87,7 +93,6 @@ class StreamFiles:
         try:
             fd = os.open(self._block(number), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            self._inodes.pop(number, None)  # if it was replaced in this moment, it is another block when we look again
             return
         try:
             self._sync_open(fd)
@@ -100,10 +105,8 @@ class StreamFiles:
             os.close(fd)
 
     def _sync_open(self, fd: int) -> None:
-        try:
+        with _on_the_disk():
             self._sync(fd)
-        except OSError as error:
-            raise DiskFailedError(str(error)) from error
 
     def _block(self, number: int) -> Path:
         return self._blocks_dir / f"{number}.blk"
@@ -119,9 +122,18 @@ class StreamFiles:
 def _sync_path(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        with _on_the_disk():
+            os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def _on_the_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DiskFailedError(str(error)) from error
 
 
 def _blocks(directory: Path) -> Iterator[tuple[int, int]]:
