@@ -117,8 +117,8 @@ class Lagging:
     ) -> int | None:
         return await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
 
-    async def synced(self) -> None:
-        await self.inner.synced()
+    async def sync(self) -> None:
+        await self.inner.sync()
 
     async def delete(self, run_id: str) -> None:
         await self.inner.delete(run_id)

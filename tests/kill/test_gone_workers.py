@@ -147,6 +147,8 @@ def test_a_run_that_kills_its_workers_is_judged_as_ever(tmp_path: Path) -> None:
             supervising.cancel()
             assert "DELIVERIES_USED_UP" in found["error"]
             assert len(set(await marks(all_there, run_id))) == 3
+            # The run's end is seen before the letter about it is written.
+            await eventually(partial(all_there.platform.dead_letters.newest, 1), "a dead letter")
             [letter] = await all_there.platform.dead_letters.newest(10)
             assert (letter.entry["run_id"], letter.entry["num_delivered"]) == (run_id, 4)
             await check_queue_is_empty(all_there)

@@ -49,6 +49,10 @@ async def _poison(home: Path, luck: random.Random) -> None:
 
 
 async def _check_letters(all_there: Fleet, poison: list[Snapshot]) -> None:
+    async def are_there() -> bool:  # a run's end is seen before the letter about it is written
+        return await all_there.platform.dead_letters.count() >= len(poison)
+
+    await eventually(are_there, "as many dead letters as runs that were given up")
     letters = {letter.entry["run_id"]: letter.entry for letter in await all_there.platform.dead_letters.newest(100)}
     assert letters.keys() == {snapshot["run_id"] for snapshot in poison}
     for snapshot in poison:

@@ -107,7 +107,7 @@ class SimSnapshots:
 
         return await self._network.call(f"snapshot {run_id} at {position}", write)
 
-    async def synced(self) -> None:
+    async def sync(self) -> None:
         """What the network has taken is there: nothing is under way."""
 
     async def read(self, run_id: str) -> StoredSnapshot | None:

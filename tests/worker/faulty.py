@@ -123,8 +123,8 @@ class FaultySnapshots:
 
         return await self._trouble.through("snapshots.write", call)
 
-    async def synced(self) -> None:
-        await self._trouble.through("snapshots.synced", self.inner.synced)
+    async def sync(self) -> None:
+        await self._trouble.through("snapshots.sync", self.inner.sync)
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         return await self._trouble.through("snapshots.read", lambda: self.inner.read(run_id))

@@ -79,7 +79,7 @@ def test_two_equal_submissions_are_two_runs() -> None:
 
 @pytest.mark.spec("004 REQ-0003", "004 ERR-PYOCO-0003")
 @pytest.mark.parametrize("fault", FAILING)
-@pytest.mark.parametrize("call", ["log.append", "snapshots.write", "queue.publish", "snapshots.synced"])
+@pytest.mark.parametrize("call", ["log.append", "snapshots.write", "queue.publish", "snapshots.sync"])
 def test_what_is_not_all_there_is_refused_and_taken_back(call: str, fault: Fault) -> None:
     async def body(world: World) -> None:
         world.trouble.next(call, fault)

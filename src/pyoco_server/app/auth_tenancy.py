@@ -92,9 +92,9 @@ class TenantSnapshots:
             raise PermissionError("a snapshot that is not the tenant's was to be written")
         return await self._snapshots.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
 
-    async def synced(self) -> None:
-        """Return when what was written and not urgent is durable."""
-        await self._snapshots.synced()
+    async def sync(self) -> None:
+        """Return when all that is stored is durable."""
+        await self._snapshots.sync()
 
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""

@@ -74,7 +74,10 @@ class Once:
             run = await self._desk.open(run_id)
             if run.execution.state.cancel_reason == NOT_ACCEPTED:
                 return None
-            if len(run.events) > 1 or await self._snapshots.read(run_id) is not None:
+            if len(run.events) > 1:
+                return run
+            if await self._snapshots.read(run_id) is not None:
+                await self._snapshots.sync()  # whoever wrote it may not have waited for that
                 return run
             await asyncio.sleep(_PAUSE_SEC)
         raise UnavailableError("the same request is being handled, and has no outcome yet; try again")

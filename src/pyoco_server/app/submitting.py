@@ -161,7 +161,7 @@ class Submitter:
         attempt.is_visible = attempt.is_shared
         revision = await self._snapshots.write(run_id, body, position=position, revision=0, is_urgent=False)
         await self._queue_job(new_job(run_id, given, created=created, position=position, revision=revision))
-        await self._snapshots.synced()
+        await self._snapshots.sync()
         return snapshot
 
     async def queue_again(self, created: Event, given: RunInput, position: int) -> None:

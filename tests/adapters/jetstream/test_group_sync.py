@@ -7,23 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.adapters.ids import uuid_maker
 from pyoco_server.adapters.jetstream.connection import Connection, connect
 from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
+from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
 from pyoco_server.adapters.jetstream.group_sync import Done, FileSyncer, StreamGroup
-from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.names import Names, kv_stream, object_stream
+from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
 from pyoco_server.adapters.jetstream.resources import provision
+from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.jetstream.store_files import StreamFiles
 from pyoco_server.adapters.jetstream.store_sync import SYNC_SUBJECT
+from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
 from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.ports.event_log import only_begins
-from pyoco_server.core import Event
+from pyoco_server.app.submitting import Submission, Submitter
+from pyoco_server.core import Actor, ActorKind
 from tests.adapters.events import note, texts
-from tests.build import event as any_event
 from tests.waiting import wait_until
 
 NAMES = Names()
+SOMEBODY = Actor(ActorKind.USER, "somebody")
 
 
 class Hand:
@@ -70,26 +77,6 @@ def test_those_who_come_while_one_is_under_way_share_the_next() -> None:
         assert len(hand.begun) == 2
         hand.end()
         await asyncio.gather(*late)
-        assert len(hand.begun) == 2
-
-    scene(body)
-
-
-def test_what_is_not_urgent_is_begun_and_waited_for_later() -> None:
-    async def body(group: StreamGroup, hand: Hand) -> None:
-        await group.settled()  # nothing was asked for
-        group.begin()
-        await _turns()
-        assert len(hand.begun) == 1
-        settled = asyncio.create_task(group.settled())
-        await _turns()
-        assert not settled.done()
-        group.begin()  # for somebody else, and after that
-        hand.end()
-        await settled
-        assert len(hand.begun) == 2
-        hand.end()
-        await group.settled()
         assert len(hand.begun) == 2
 
     scene(body)
@@ -325,46 +312,102 @@ def test_a_server_that_is_started_again_is_synced_again(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def _beginning(*more: Event) -> list[Event]:
-    return [
-        any_event("EXECUTION_STARTED"),
-        any_event("NODE_CREATED", nodeId="a", nodeType="Task"),
-        any_event("NODE_READY", nodeId="a"),
-        any_event("NODE_STARTED", nodeId="a", attempt=1),
-        *more,
-    ]
+class Dying:
+    """A disk that takes no more from some moment on, of one stream."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.is_dead = False
+
+    def __call__(self, fd: int) -> None:
+        if self.is_dead and self.stream in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(5, "Input/output error")
 
 
-@pytest.mark.parametrize(
-    ("more", "begins"),
-    [
-        ([], True),
-        ([any_event("NODE_SUCCEEDED", nodeId=":start")], True),
-        ([any_event("NODE_SUCCEEDED", nodeId="a", output={"value": 1})], False),
-        ([any_event("NODE_WAITING", nodeId="a", waitKey="k")], False),
-        ([any_event("EXECUTION_COMPLETED")], False),
-        ([any_event("EXECUTION_CANCEL_REQUESTED")], False),
-    ],
-)
-def test_what_only_begins_has_no_result_and_no_end(more: list[Event], begins: bool) -> None:
-    assert only_begins(_beginning(*more)) is begins
-    assert not only_begins(_beginning(*more)[1:])
+@pytest.mark.parametrize("stream", [NAMES.events_stream, kv_stream(NAMES.runs_bucket), NAMES.work_stream])
+def test_no_submission_is_accepted_of_which_the_disk_did_not_take_all(tmp_path: Path, stream: str) -> None:
+    async def body() -> None:
+        async with NatsServer(tmp_path) as server:
+            connection = await _open(server)
+            connection.syncs.sync_file = disk = Dying(stream)
+            submitter = Submitter(
+                log=JetStreamEventLog(connection, NAMES),
+                snapshots=JetStreamSnapshots(connection, NAMES),
+                queue=JetStreamWorkQueue(connection, NAMES),
+                clock=SystemClock(),
+                new_id=uuid_maker(),
+                max_snapshot_bytes=100_000,
+            )
+            await submitter.submit(Submission(flow_name="hello"), SOMEBODY)
+            disk.is_dead = True
+            for _ in range(3):
+                with pytest.raises(UnavailableError):
+                    await submitter.submit(Submission(flow_name="hello"), SOMEBODY)
+            await connection.close()
+
+    asyncio.run(body())
 
 
-def test_who_alone_sets_a_run_going_does_not_wait_for_the_disk(tmp_path: Path) -> None:
-    """Whatever is begun then would be begun again; what comes of it is durable together with its beginning."""
+def test_what_is_there_already_is_confirmed_when_it_is_durable(tmp_path: Path) -> None:
+    """Whoever put it may not have waited for that; before, what could be seen was durable."""
 
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             connection = await _open(server)
-            connection.syncs.sync_file = counting = Counting()
-            log = JetStreamEventLog(connection, NAMES)
-            end = await log.append("alone", _beginning(), after=0, quiet=True)
-            assert counting.count == 0
-            await log.append("shared", _beginning(), after=0)
-            assert counting.count == 1
-            await log.append("alone", [note("result")], after=end, quiet=True)
-            assert counting.count == 2
+            graphs, outputs = JetStreamGraphRegistry(connection, NAMES), JetStreamOutputStore(connection, NAMES)
+            for bucket, put in (
+                (kv_stream(NAMES.graphs_bucket), lambda: graphs.put("g", b"{}")),
+                (object_stream(NAMES.outputs_bucket), lambda: outputs.put("o", b"x")),
+            ):
+                connection.syncs.sync_file = disk = Dying(bucket)
+                await put()
+                disk.is_dead = True
+                with pytest.raises(UnavailableError, match="the disk failed"):
+                    await put()
             await connection.close()
+
+    asyncio.run(body())
+
+
+def test_nobody_can_have_threads_started_for_streams_there_are_not(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with NatsServer(tmp_path) as server:
+            gateway = await _open(server)
+            await gateway.serve_syncs()
+            for number in range(20):
+                await gateway.nc.ask(SYNC_SUBJECT, b"INVENTED_%d" % number, b"", timeout=1.0)
+            assert not _syncing()
+            await gateway.close()
+
+    asyncio.run(body())
+
+
+def test_a_closed_connection_syncs_no_more(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with NatsServer(tmp_path) as server:
+            connection = await _open(server)
+            await connection.close()
+            with pytest.raises(UnavailableError, match="closed"):
+                await connection.sync(NAMES.events_stream)
+            assert not _syncing()
+
+    asyncio.run(body())
+
+
+class Crashing(StreamFiles):
+    """Files nobody can cope with."""
+
+    @override
+    def sync(self) -> None:
+        raise ValueError("unheard of")
+
+
+def test_who_waits_is_told_also_of_what_nobody_expected(tmp_path: Path) -> None:
+    async def body() -> None:
+        group = StreamGroup(FileSyncer(Crashing(tmp_path), name="S"))
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="unheard of"):
+                await group.wait()
+        group.close()
 
     asyncio.run(body())

@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -64,10 +64,6 @@ class translated:  # noqa: N801 used like the functions of contextlib; a class, 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, UNREACHABLE):
             raise UnavailableError(f"NATS did not answer: {_told(error)}") from error
-
-
-Durable = Literal["now", "soon", "later"]
-"""When something stored survives a loss of power."""
 
 
 class NotLetInError(UnavailableError):
@@ -150,12 +146,11 @@ class Connection:
             raise
 
     async def publish(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, durable: Durable = "now"
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, is_urgent: bool = True
     ) -> int:
         """Store a message and return its sequence, or raise what the server or the network said.
 
-        It is durable ``now``, when this returns; ``soon``, when :meth:`synced` does; or ``later``, with whatever is
-        stored next in the same stream.
+        It is durable then; if it is not urgent, that is begun, and :meth:`sync` tells when it is.
         """
         block = header_block(headers) if headers else b""
         answer = await self._client.ask(subject, payload, block, timeout=self.request_timeout_sec)
@@ -164,9 +159,9 @@ class Connection:
             nats.js.errors.APIError.from_error(ack.error)  # raises
         group = self.syncs.group(ack.stream)
         if group is not None:
-            if durable == "now":
+            if is_urgent:
                 await group.wait()
-            elif durable == "soon":
+            else:
                 group.begin()
         return ack.seq
 
@@ -175,12 +170,6 @@ class Connection:
         group = self.syncs.group(stream)
         if group is not None:
             await group.wait()
-
-    async def synced(self, stream: str) -> None:
-        """Return when what was to be durable soon in a stream is; UnavailableError if nobody knows."""
-        group = self.syncs.group(stream)
-        if group is not None:
-            await group.settled()
 
     async def serve_syncs(self) -> None:
         """Sync for those who use the same embedded server and cannot reach its store, as long as this is open."""

@@ -3,7 +3,7 @@
 A position is the stream sequence of the run's last commit. The server compares it before it writes, and the message
 keeps what was compared: every commit names the one before it, which is how a reader knows that none is missing.
 
-What is returned, by an append or by a read, is durable, but for what only sets a run going.
+What is returned, by an append or by a read, is durable.
 
 An error of the network says nothing about what was written. Every commit carries an id; whoever got no answer looks
 whether the first commit behind its position is its own. It can be in no other place: the server refuses it there.
@@ -25,11 +25,10 @@ from nats.js.errors import APIError, ServerError, ServiceUnavailableError
 
 from pyoco_server.adapters.ids import uuid_maker
 from pyoco_server.adapters.jetstream.client import header_value
-from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, Durable, message_size, translated
+from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, message_size, translated
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
 from pyoco_server.app.ports import LogConflictError, OnAppend, TooLargeError, UnavailableError, Unsubscribe
-from pyoco_server.app.ports.event_log import only_begins
 from pyoco_server.core import DecodeError, Event, decode_event, encode_event
 from pyoco_server.errors import PyocoServerError
 
@@ -101,8 +100,7 @@ class JetStreamEventLog:
         self._check_size(execution_id, body, headers)
         with translated():
             try:
-                durable: Durable = "later" if quiet and only_begins(commit) else "now"
-                position = await self._publish(execution_id, subject, body, headers, durable=durable)
+                position = await self._publish(execution_id, subject, body, headers)
             except _REFUSED:
                 raise
             except UNREACHABLE as error:
@@ -115,11 +113,9 @@ class JetStreamEventLog:
         with contextlib.suppress(*UNREACHABLE):  # a hint: those it does not reach look now and then
             await self._connection.nc.tell(self._names.control_subject(execution_id), b"%d" % position)
 
-    async def _publish(
-        self, execution_id: str, subject: str, body: bytes, headers: dict[str, str], *, durable: Durable = "now"
-    ) -> int:
+    async def _publish(self, execution_id: str, subject: str, body: bytes, headers: dict[str, str]) -> int:
         try:
-            return await self._connection.publish(subject, body, headers, durable=durable)
+            return await self._connection.publish(subject, body, headers)
         except APIError as error:
             if error.err_code in CONFLICTS:
                 raise LogConflictError(execution_id, int(headers[AFTER])) from None

@@ -27,6 +27,7 @@ class JetStreamGraphRegistry:
         while True:
             found = await self._reader.last(subject)
             if found is not None and not _is_deleted(found):
+                await self._connection.sync(kv_stream(self._bucket))  # whoever put it may not have waited for that
                 return found.data == encoded
             headers = {AFTER: str(found.sequence if found else 0)}
             self._check_size(graph_id, encoded, headers)

@@ -38,7 +38,7 @@ class StreamGroup:
     """Those who wait for a stream to be synced, on one event loop."""
 
     def __init__(self, syncer: Syncer) -> None:
-        self._syncer = syncer
+        self.syncer = syncer
         self._loop = asyncio.get_running_loop()
         self._next: list[asyncio.Future[None]] = []
         self._under_way: list[asyncio.Future[None]] | None = None
@@ -55,24 +55,14 @@ class StreamGroup:
     async def wait(self) -> None:
         """Return when all that was stored when this was called is on the disk; UnavailableError if nobody knows."""
         self.begin()
-        await self._joining(self._next)
-
-    async def settled(self) -> None:
-        """The same for that which :meth:`begin` was called for."""
-        if self._is_wanted:
-            await self._joining(self._next)
-        elif self._under_way is not None:
-            await self._joining(self._under_way)
-
-    async def _joining(self, group: list[asyncio.Future[None]]) -> None:
         ended = self._loop.create_future()
-        group.append(ended)
+        self._next.append(ended)
         await ended
 
     def _start(self) -> None:
         self._is_wanted = False
         self._under_way, self._next = self._next, []
-        self._syncer.begin(self._ended)
+        self.syncer.begin(self._ended)
 
     def _ended(self, error: UnavailableError | None) -> None:
         group, self._under_way = self._under_way or [], None
@@ -82,7 +72,7 @@ class StreamGroup:
 
     def close(self) -> None:
         """Nobody is told any more that anything is on the disk."""
-        self._syncer.close()
+        self.syncer.close()
         groups, self._next, self._under_way = [*self._next, *(self._under_way or ())], [], None
         tell(groups, UnavailableError("nobody waited for the disk: the connection was closed"))
 
@@ -122,7 +112,11 @@ class FileSyncer:
 
     def _work(self) -> None:
         while (done := self._wanted.get()) is not None:
-            error = self._failure or self._synced()
+            try:
+                error = self._failure or self._synced()
+            except Exception as unexpected:  # noqa: BLE001 told; who waits must be told in any case
+                _log.exception("a sync of %s crashed", self._name, extra={"action": "sync_crashed"})
+                error = UnavailableError(f"the stream {self._name} cannot be synced: {unexpected!r:.200}")
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(done, error)
         self._files.close()

@@ -63,8 +63,8 @@ class Bucket:
     async def put(self, key: str, data: bytes, *, after: int, is_urgent: bool = True) -> int:
         """Write the key if it is still at that revision (0: never written), and return the new one; else ChangedError.
 
-        TooLargeError if it is more than the bucket takes; UnavailableError: nobody knows. If it is not urgent, it may
-        be durable only when :meth:`synced` returns.
+        TooLargeError if it is more than the bucket takes; UnavailableError: nobody knows. If it is not urgent, it is
+        certain to be durable only when :meth:`sync` returns.
         """
         headers = {Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(after)}
         size, limit = message_size(data, headers), self._connection.max_payload
@@ -72,9 +72,7 @@ class Bucket:
             raise TooLargeError(f"'{key}' would take {size} bytes; the server takes at most {limit}")
         with translated():
             try:
-                return await self._connection.publish(
-                    kv_subject(self._bucket, key), data, headers, durable="now" if is_urgent else "soon"
-                )
+                return await self._connection.publish(kv_subject(self._bucket, key), data, headers, is_urgent=is_urgent)
             except APIError as error:
                 if error.err_code in _WRONG_LAST_SEQUENCE:
                     raise ChangedError from error
@@ -85,10 +83,6 @@ class Bucket:
     async def sync(self) -> None:
         """Return when all that the bucket holds is durable."""
         await self._connection.sync(kv_stream(self._bucket))
-
-    async def synced(self) -> None:
-        """Return when what was put here, and not urgent, is durable."""
-        await self._connection.synced(kv_stream(self._bucket))
 
     async def purge(self, key: str) -> None:
         """Remove all the key ever held; a marker stays, so that those who watch see it."""

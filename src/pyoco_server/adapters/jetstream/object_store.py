@@ -102,6 +102,10 @@ class ObjectBucket:
                 return found
             start = page.messages[-1].sequence + 1
 
+    async def sync(self) -> None:
+        """Return when all that the bucket holds is durable; UnavailableError if nobody knows."""
+        await self._connection.sync(self._stream)
+
     async def put_chunks(self, name: str, read: Read) -> ObjectInfo:
         """Store chunks nobody has told of yet; if this fails they are removed, if that can be done."""
         size = min(CHUNK_BYTES, self._connection.max_payload - _ROOM_FOR_HEADERS)

@@ -23,6 +23,7 @@ class JetStreamOutputStore:
         while True:
             told = await self._bucket.look(name)
             if told.kept is not None:
+                await self._bucket.sync()  # whoever put it may not have waited for that
                 return _must_hold(told.kept, data)
             rest = io.BytesIO(data)
 

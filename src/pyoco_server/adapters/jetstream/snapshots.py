@@ -38,9 +38,9 @@ class JetStreamSnapshots:
                 return await self._find_out(key, body, position, error)
         raise UnavailableError(f"the snapshot of '{run_id}' changed {_MOST_TRIES} times while it was to be written")
 
-    async def synced(self) -> None:
-        """Return when what was written and not urgent is durable."""
-        await self._bucket.synced()
+    async def sync(self) -> None:
+        """Return when all that is stored is durable."""
+        await self._bucket.sync()
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         """The newest snapshot."""

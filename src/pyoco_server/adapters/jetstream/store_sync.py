@@ -8,7 +8,6 @@ it (:func:`serve_syncs`).
 import asyncio
 import contextlib
 import re
-from pathlib import Path
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -35,18 +34,21 @@ class StoreSync:
         self._unreachable = unreachable
         self._server_name = ""
         self._groups: dict[str, StreamGroup] | None = None
-        self._streams_dir: Path | None = None
+        self._is_closed = False
         self.sync_file: SyncFile = sync_file
         """How an open file is synced."""
 
     def group(self, stream: str) -> StreamGroup | None:
-        """Those who wait for a stream; None if what the server acknowledges needs no sync by us."""
+        """Those who wait for a stream; None if what the server acknowledges needs no sync by us.
+
+        UnavailableError if there is no such stream, or if this was closed.
+        """
+        if self._is_closed:
+            raise UnavailableError("the connection was closed")
         name = self._client.server_name
         if name != self._server_name:
-            self.close()
-            self._server_name = name
-            if leaves_syncing(name):
-                self._groups, self._streams_dir = {}, streams_dir(name)
+            self._forget()
+            self._server_name, self._groups = name, {} if leaves_syncing(name) else None
         if self._groups is None:
             return None
         group = self._groups.get(stream)
@@ -61,15 +63,22 @@ class StoreSync:
 
     def close(self) -> None:
         """End all threads. Whoever still waits is told that nobody knows."""
+        self._is_closed = True
+        self._forget()
+
+    def _forget(self) -> None:
         for group in (self._groups or {}).values():
             group.close()
-        self._server_name, self._groups, self._streams_dir = "", None, None
+        self._server_name, self._groups = "", None
 
     def _syncer(self, stream: str) -> Syncer:
         if _STREAM.fullmatch(stream) is None:
             raise UnavailableError(f"there can be no stream called {stream!r:.80}")
-        if self._streams_dir is not None:
-            return FileSyncer(StreamFiles(self._streams_dir / stream, sync=self.sync_file), name=stream)
+        directory = streams_dir(self._server_name)
+        if directory is not None:
+            if not (directory / stream).is_dir():  # nobody can have us wait for what they invent
+                raise UnavailableError(f"there is no stream {stream}")
+            return FileSyncer(StreamFiles(directory / stream, sync=self.sync_file), name=stream)
         return _AskingSyncer(self._client, stream, timeout_sec=self._timeout_sec, unreachable=self._unreachable)
 
 
@@ -100,6 +109,9 @@ class _AskingSyncer:
         except self._unreachable as error:
             done(UnavailableError(f"nobody who runs the embedded NATS server syncs its store: {error}"))
             return
+        except Exception as error:
+            done(UnavailableError(f"the stream {self._stream} was not synced: {error!r:.200}"))
+            raise
         done(None if answer.data == _DONE else UnavailableError(answer.data.decode(errors="replace")))
 
 
@@ -113,7 +125,9 @@ async def serve_syncs(client: NatsClient, syncs: StoreSync, *, unreachable: tupl
         said = _DONE
         try:
             group = syncs.group(message.data.decode(errors="replace"))
-            if group is not None:
+            if group is None or isinstance(group.syncer, _AskingSyncer):  # we would ask ourselves
+                said = b"the store of the NATS server cannot be read"
+            else:
                 await group.wait()
         except UnavailableError as error:
             said = str(error).encode()

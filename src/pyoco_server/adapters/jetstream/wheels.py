@@ -78,6 +78,7 @@ class JetStreamWheelRegistry:
                 told = await self._bucket.all()
                 found = next((one for one in told if one.info is not None and one.info.nuid == info.nuid), None)
                 if found is not None and (wheel := _wheel(found)) is not None:
+                    await self._bucket.sync()
                     return wheel
                 admit(_wheels(told))
                 after = max((one.sequence for one in told), default=0)

@@ -45,7 +45,7 @@ class MemorySnapshots:
         self._stored[run_id] = StoredSnapshot(run_id, bytes(body), position_of(body), self._last_revision)
         return self._last_revision
 
-    async def synced(self) -> None:
+    async def sync(self) -> None:
         """Nothing is ever under way."""
 
     async def read(self, run_id: str) -> StoredSnapshot | None:

@@ -1,27 +1,14 @@
 """The log: the truth about every execution."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
-from pyoco_server.core import Event, EventType
-from pyoco_server.core.payloads import NodeSucceeded
+from pyoco_server.core import Event
 
 OnAppend = Callable[[int], None]
 """Told where the log ends now. Called on the event loop; must be quick and must not raise."""
 
 Unsubscribe = Callable[[], None]
-
-_BEGINNINGS: Final = frozenset(
-    {EventType.EXECUTION_STARTED, EventType.NODE_CREATED, EventType.NODE_READY, EventType.NODE_STARTED}
-)
-
-
-def only_begins(commit: Sequence[Event]) -> bool:
-    """Does a commit set an execution going, and no more? Nothing rests on it but work that would be begun again."""
-    return commit[0].type is EventType.EXECUTION_STARTED and all(
-        event.type in _BEGINNINGS or (isinstance(event.payload, NodeSucceeded) and event.payload.output is None)
-        for event in commit
-    )
 
 
 class EventLog(Protocol):
@@ -34,8 +21,7 @@ class EventLog(Protocol):
         """Add a commit if the log still ends at ``after``, and return where it ends now; else LogConflictError.
 
         All of the commit is there or nothing of it. UnavailableError means that nobody knows: read before deciding.
-        ``quiet`` if nobody but the caller can have the execution in hand: then subscribers to it are not told, and a
-        commit that :func:`only_begins` may be durable only with the next one.
+        ``quiet`` if nobody but the caller can have the execution in hand: then subscribers to it are not told.
         """
         ...
 

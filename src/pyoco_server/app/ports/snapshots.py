@@ -26,12 +26,12 @@ class Snapshots(Protocol):
 
         ``revision`` is what the writer believes is stored (0: nothing); it saves a look when it is right, and costs
         one when it is wrong. Equal positions: the later write wins. UnavailableError: unknown. TooLargeError: refused.
-        What is not urgent may be durable only when :meth:`synced` returns.
+        What is not urgent is certain to be durable only when :meth:`sync` returns.
         """
         ...
 
-    async def synced(self) -> None:
-        """Return when what was written here and not urgent is durable; UnavailableError if nobody knows."""
+    async def sync(self) -> None:
+        """Return when all that is stored is durable, whoever wrote it; UnavailableError if nobody knows."""
         ...
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
