@@ -150,19 +150,15 @@ class Connection:
     ) -> int:
         """Store a message and return its sequence, or raise what the server or the network said.
 
-        It is durable then; if it is not urgent, that is begun, and :meth:`sync` tells when it is.
+        It is durable then; if it is not urgent, it is when :meth:`sync` has been called and returned.
         """
         block = header_block(headers) if headers else b""
         answer = await self._client.ask(subject, payload, block, timeout=self.request_timeout_sec)
         ack = _ACK.decode(answer.data)
         if ack.error is not None:
             nats.js.errors.APIError.from_error(ack.error)  # raises
-        group = self.syncs.group(ack.stream)
-        if group is not None:
-            if is_urgent:
-                await group.wait()
-            else:
-                group.begin()
+        if is_urgent:
+            await self.sync(ack.stream)
         return ack.seq
 
     async def sync(self, stream: str) -> None:

@@ -44,17 +44,13 @@ class StreamGroup:
         self._under_way: list[asyncio.Future[None]] | None = None
         self._is_wanted = False
 
-    def begin(self) -> None:
-        """See to it that all that is stored by now will be on the disk."""
+    async def wait(self) -> None:
+        """Return when all that was stored when this was called is on the disk; UnavailableError if nobody knows."""
         if not self._is_wanted:
             self._is_wanted = True
             if self._under_way is None:
                 # At the end of this round of the loop: what is being read now may hold more that can join.
                 self._loop.call_soon(self._start)
-
-    async def wait(self) -> None:
-        """Return when all that was stored when this was called is on the disk; UnavailableError if nobody knows."""
-        self.begin()
         ended = self._loop.create_future()
         self._next.append(ended)
         await ended
