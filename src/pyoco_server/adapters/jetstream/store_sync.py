@@ -22,7 +22,8 @@ SYNC_SUBJECT: Final = "pyoco.sync"
 """Where those ask who cannot sync by themselves."""
 
 _DONE: Final = b"+OK"
-_STREAM: Final = re.compile(r"[A-Za-z0-9_-]+")
+_STREAM: Final = re.compile(r"[^\x00-\x20./\\*>\x7f]+")
+"""What streams can be called: nothing that would lead elsewhere as a path."""
 
 
 class StoreSync:
