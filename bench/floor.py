@@ -1,7 +1,7 @@
-"""The floor nobody can go below: the operations a run needs on NATS, made by nats-py with nothing around them.
+"""The floor: the operations a run needs on NATS, made by nats-py with nothing around them.
 
 The submitter and the worker share a process, as nothing else would be less. A durable floor is that of a server which
-syncs every message by itself (``sync_interval: always``): no client of NATS does it otherwise.
+syncs every message by itself (``sync_interval: always``), as NATS does; who lets messages share syncs may do more.
 """
 
 import asyncio

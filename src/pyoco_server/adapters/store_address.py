@@ -16,6 +16,11 @@ CONFIGURATION: Final = "nats-server.conf"
 _MARK: Final = "pyoco-synced-by-clients:"
 
 
+def streams_below(data_dir: Path) -> Path:
+    """Where a server with that data directory keeps its streams."""
+    return data_dir / "jetstream" / "$G" / "streams"
+
+
 def name_for_store(data_dir: Path) -> str:
     """What a server is called that leaves syncing to those who use it. Names of servers have no spaces."""
     return f"{_MARK}{uuid4().hex}:{quote(str(data_dir.absolute()))}"
@@ -33,4 +38,4 @@ def streams_dir(server_name: str) -> Path | None:
         configuration = (data_dir / CONFIGURATION).read_text(errors="replace")
     except OSError:
         return None
-    return data_dir / "jetstream" / "$G" / "streams" if server_name in configuration else None
+    return streams_below(data_dir) if server_name in configuration else None

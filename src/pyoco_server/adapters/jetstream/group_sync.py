@@ -64,16 +64,16 @@ class StreamGroup:
         group, self._under_way = self._under_way or [], None
         if self._is_wanted:
             self._start()
-        tell(group, error)
+        _tell(group, error)
 
     def close(self) -> None:
         """Nobody is told any more that anything is on the disk."""
         self.syncer.close()
         groups, self._next, self._under_way = [*self._next, *(self._under_way or ())], [], None
-        tell(groups, UnavailableError("nobody waited for the disk: the connection was closed"))
+        _tell(groups, UnavailableError("nobody waited for the disk: the connection was closed"))
 
 
-def tell(group: list[asyncio.Future[None]], error: UnavailableError | None) -> None:
+def _tell(group: list[asyncio.Future[None]], error: UnavailableError | None) -> None:
     """Let those who wait know."""
     for ended in group:
         if ended.done():  # whoever waited was cancelled

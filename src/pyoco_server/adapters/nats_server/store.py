@@ -9,6 +9,7 @@ Only whole streams are compared. That messages are missing from one cannot be se
 from pathlib import Path
 
 from pyoco_server.adapters.nats_server.errors import StoreDamagedError
+from pyoco_server.adapters.store_address import streams_below
 
 
 def store_dir(data_dir: Path) -> Path:
@@ -18,7 +19,7 @@ def store_dir(data_dir: Path) -> Path:
 
 def stored_streams(data_dir: Path) -> frozenset[str]:
     """The streams on the disk that a server started on this directory has to have."""
-    streams = store_dir(data_dir) / "$G" / "streams"
+    streams = streams_below(data_dir)
     try:
         return frozenset(entry.name for entry in streams.iterdir() if _is_stream(entry))
     except FileNotFoundError:  # nothing stored yet
