@@ -22,6 +22,7 @@ from pyoco_server import wait
 from pyoco_server.bootstrap import open_platform, open_worker, worker_options
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.gateway.app import create_app
+from pyoco_server.gateway.one_write import OneWriteProtocol
 from pyoco_server.gateway.services import Services
 from pyoco_server.settings import Settings, load_settings
 from pyoco_server.worker.flow_source import FlowSource
@@ -95,7 +96,14 @@ class Stand:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2_048)
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            self.app,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            http=OneWriteProtocol,
+            timeout_graceful_shutdown=1,
+        )
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         async with contextlib.AsyncExitStack() as stack:

@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from pyoco_server.app.ports import Snapshots, StoredSnapshot
+from pyoco_server.app.ports import SnapshotChange, Snapshots, StoredSnapshot
 from pyoco_server.gateway.errors import TooManyError
 from pyoco_server.gateway.run_ends import RunEnds
 from pyoco_server.gateway.services import Services
@@ -93,10 +93,13 @@ def test_no_more_wait_than_may() -> None:
             assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
             ends.close()
             assert third.is_set()
-            ends.tell("b", b"newest")
+            ends.tell("b", SnapshotChange("b", b"newest", 7))
             assert third.take() == b"newest"
             assert (third.is_set(), third.take()) == (False, None)
-            ends.tell("b", b"what it said")
+            for sequence in (6, 7):  # in order, and later, as the index knows it
+                ends.tell("b", SnapshotChange("b", b"older", sequence))
+            assert not third.is_set()
+            ends.tell("b", SnapshotChange("b", b"what it said", 8))
             ends.tell("b")  # something is newer, and nobody knows what it says
             assert (third.is_set(), third.take()) == (True, None)
 
@@ -142,6 +145,23 @@ def test_a_submission_is_accepted_also_where_the_run_cannot_be_seen_yet(
     assert until(client, said["run_id"], lambda snapshot: snapshot["status"] == "COMPLETED")
     if looks < 10:
         assert said["snapshot"]["status"] == "COMPLETED", "it is waited for all the same"
+
+
+def test_who_submits_and_waits_is_told_without_a_look(stand: Stand, client: httpx.Client) -> None:
+    services = stand.services
+    looking = Lagging(services.snapshots, 0)
+    stand.app.state.services = dataclasses.replace(services, snapshots=looking)
+    try:
+        answers = [client.post("/runs?wait_sec=20", json={"flow_name": "hello"}).json() for _ in range(10)]
+    finally:
+        stand.app.state.services = services
+    assert [answer["snapshot"]["status"] for answer in answers] == ["COMPLETED"] * 10
+    assert looking.left == 0
+
+
+def test_of_a_run_nobody_takes_the_newest_is_told_when_the_time_is_up(client: httpx.Client) -> None:
+    answer = client.post("/runs?wait_sec=0.2", json={"flow_name": "hello", "tag": unique("nobody")}).json()
+    assert answer["status"] == answer["snapshot"]["status"] == "PENDING"
 
 
 def test_who_has_left_is_not_waited_with(stand: Stand) -> None:

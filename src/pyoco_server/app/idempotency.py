@@ -39,14 +39,21 @@ class Once:
         self._snapshots = snapshots
 
     async def submit(
-        self, submission: Submission, actor: Actor, *, key: str | None, correlation_id: str | None = None
+        self,
+        submission: Submission,
+        actor: Actor,
+        *,
+        key: str | None,
+        run_id: str | None = None,
+        correlation_id: str | None = None,
     ) -> JsonObject:
         """Submit a run unless the key has one already; either way the run's first snapshot, so that answers are alike.
 
-        IdempotencyKeyError if the key stands for another request; without a key, every submission is a run of its own.
+        IdempotencyKeyError if the key stands for another request; without a key, every submission is a run of its own,
+        under ``run_id`` if that is given.
         """
         if key is None:
-            return await self._submitter.submit(submission, actor, correlation_id=correlation_id)
+            return await self._submitter.submit(submission, actor, run_id=run_id, correlation_id=correlation_id)
         for generation in range(_TRIES):
             run_id = str(uuid.uuid5(_NAMESPACE, f"{submission.tenant_id or ''}\n{generation}\n{key}"))
             try:

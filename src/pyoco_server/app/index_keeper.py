@@ -103,7 +103,7 @@ class IndexKeeper:
             if not self._hearing[run_id]:
                 del self._hearing[run_id]
 
-    def _announced(self, run_id: str, _body: bytes | None) -> None:
+    def _announced(self, run_id: str, _: SnapshotChange | None) -> None:
         for told in self._hearing.get(run_id, ()):
             told()
 

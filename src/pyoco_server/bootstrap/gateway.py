@@ -49,7 +49,7 @@ class _Told(NamedTuple):
         """A snapshot was written or removed, and the index knows."""
         self.hub.tell(change)
         self.changes.tell(change)
-        self.ends.tell(change.run_id)
+        self.ends.tell(change.run_id, change)
         if change.body is not None:
             self.lagging.written(change.run_id, position_of(change.body))
 

@@ -14,6 +14,7 @@ from pyoco_server.cli.awaiting import opened, tell_away
 from pyoco_server.cli.stopping import running
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.gateway.app import create_app
+from pyoco_server.gateway.one_write import OneWriteProtocol
 from pyoco_server.gateway.services import Awaited, Services
 from pyoco_server.settings import Settings
 
@@ -43,6 +44,7 @@ class GatewayServer:
             proxy_headers=False,  # what a client says of itself is not believed
             server_header=False,
             lifespan="on",
+            http=OneWriteProtocol,
             timeout_graceful_shutdown=3,
         )
         self._server = _Server(config)

@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from pyoco_server.app.ports import SnapshotChange
 from pyoco_server.gateway.errors import TooManyError
 
 
@@ -18,10 +19,15 @@ class News(asyncio.Event):
     def __init__(self) -> None:
         super().__init__()
         self._snapshot: bytes | None = None
+        self._sequence = 0
 
-    def tell(self, snapshot: bytes | None) -> None:
-        """There is; the newest snapshot, if it is known."""
-        self._snapshot = snapshot
+    def tell(self, change: SnapshotChange | None) -> None:
+        """There is; None if nobody knows what. What was told already is no news."""
+        if change is not None:
+            if change.sequence <= self._sequence:
+                return
+            self._sequence = change.sequence
+        self._snapshot = None if change is None else change.body
         self.set()
 
     def take(self) -> bytes | None:
@@ -47,10 +53,10 @@ class RunEnds:
         """How many wait."""
         return self._clients.total()
 
-    def tell(self, run_id: str, snapshot: bytes | None = None) -> None:
+    def tell(self, run_id: str, change: SnapshotChange | None = None) -> None:
         """The run's snapshot has changed: those who wait for the run look at it, unless they are told what it says."""
         for news in self._waiting.get(run_id, ()):
-            news.tell(snapshot)
+            news.tell(change)
 
     def close(self) -> None:
         """Let everybody have their answer now."""

@@ -107,7 +107,7 @@ class JetStreamSnapshotFeed:
         run_id = subject[self._run_id_at :].decode(errors="replace")
         change = self._heard.take(run_id, data, headers)
         for told in self._listeners:
-            told(run_id, None if change is None else change.body)
+            told(run_id, change)
 
 
 class _Heard:

@@ -19,8 +19,8 @@ class SnapshotChange(NamedTuple):
     """Grows with every change of any run."""
 
 
-Announced = Callable[[str, bytes | None], None]
-"""Told which run changed, and its snapshot if it came along; else, and if it was removed, one has to look."""
+Announced = Callable[[str, "SnapshotChange | None"], None]
+"""Told which run changed, and how if that came along; else one has to look."""
 
 
 class FeedState(NamedTuple):

@@ -1,6 +1,7 @@
 """Submitting runs: one, or many."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,9 +23,10 @@ from pyoco_server.gateway.documents import BatchAccepted, RunSubmitted
 from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, told
 from pyoco_server.gateway.headers import Correlation, IdempotencyKey
 from pyoco_server.gateway.principal import Asking, Principal, principal
+from pyoco_server.gateway.run_ends import News
 from pyoco_server.gateway.services import Given, Services, connected, must_reach
 from pyoco_server.gateway.strict_json import StrictRoute, quick_route
-from pyoco_server.gateway.waiting import WaitSec, newest_within
+from pyoco_server.gateway.waiting import LONGEST_SEC, WaitSec, heard_from_the_start, newest_told, newest_within
 from pyoco_server.messages import Language
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
@@ -47,31 +49,44 @@ async def submit_run(
     run has ended, if that is soon enough, and says how.
     """
     submission = _submission(body, given, asking)
-    accepted = _accepted(
-        await given.writes.noted(given.once.submit(submission, asking.actor, key=key, correlation_id=correlation))
-    )
-    return Json(accepted if not wait_sec else await _in_the_end(accepted, request, given, asking, wait_sec))
+
+    async def accepted(run_id: str | None = None) -> JsonObject:
+        once = given.once.submit(submission, asking.actor, key=key, run_id=run_id, correlation_id=correlation)
+        return _accepted(await given.writes.noted(once))
+
+    if not wait_sec:
+        return Json(await accepted())
+    if key is not None:  # only then it is known which run that is
+        return Json(await _in_the_end(await accepted(), None, request, given, asking, wait_sec))
+    run_id = given.new_id()
+    with heard_from_the_start(given, request, asking, run_id) as news:
+        return Json(await _in_the_end(await accepted(run_id), news, request, given, asking, wait_sec))
 
 
 async def _in_the_end(
-    accepted: JsonObject, request: Request, given: Services, asking: Principal, wait_sec: float
+    accepted: JsonObject, news: News | None, request: Request, given: Services, asking: Principal, wait_sec: float
 ) -> JsonObject:
     """How the run ended. It is accepted whatever happens from here on: whoever cannot be told more is told that."""
+    run_id = accepted["run_id"]
     try:
-        newest = await newest_within(given, request, asking, accepted["run_id"], wait_sec, must_be_there=True)
+        if news is None:
+            newest = await newest_within(given, request, asking, run_id, wait_sec, must_be_there=True)
+        else:
+            newest = await newest_told(given, request, asking, run_id, wait_sec, news)
     except (UnavailableError, TooManyError, RunNotFoundError, SnapshotUnreadableError):  # a replica may lag behind
         return accepted
     snapshot = run_views.snapshot_view(newest, records=True)
-    return {"run_id": accepted["run_id"], "status": snapshot["status"], "snapshot": snapshot}
+    return {"run_id": run_id, "status": snapshot["status"], "snapshot": snapshot}
 
 
 async def _quickly(request: Request) -> Response | None:
-    """The answer to a request as most are: a run, and nothing more. None for any other, and for what is not valid.
+    """The answer to a request as most are: a run, and how long to wait for it. None for any other, and for mistakes.
 
     Two thirds of what the framework does to find out what a request says are saved; the rest goes its usual way.
     """
     query, headers = request.scope["query_string"], request.headers
-    if query or headers.get("content-type") != "application/json" or not _UNUSUAL.isdisjoint(headers):
+    wait_sec = _wait_sec(query)
+    if wait_sec is None or headers.get("content-type") != "application/json" or not _UNUSUAL.isdisjoint(headers):
         return None
     try:
         body = SubmitRun.model_validate(await request.json())
@@ -80,9 +95,18 @@ async def _quickly(request: Request) -> Response | None:
     except ClientDisconnect as error:  # nobody is there to be answered
         raise HTTPException(400, "There was an error parsing the body") from error
     asking = await principal(request)
-    return await submit_run(body, request, await connected(request, asking), asking)
+    return await submit_run(body, request, await connected(request, asking), asking, wait_sec=wait_sec)
 
 
+def _wait_sec(query: bytes) -> float | None:
+    """How long to wait, if that is all a query says and it says so plainly."""
+    if not query:
+        return 0.0
+    said = _ONLY_WAIT.fullmatch(query)
+    return float(said[1]) if said is not None and float(said[1]) <= LONGEST_SEC else None
+
+
+_ONLY_WAIT: Final = re.compile(rb"wait_sec=(\d{1,4}(?:\.\d{1,6})?)")
 _UNUSUAL: Final = frozenset({"idempotency-key", "x-correlation-id"})
 router.add_api_route(
     "",
