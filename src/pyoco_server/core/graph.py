@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, unique
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -30,6 +30,9 @@ from pyoco_server.core.wire import (
     read,
     read_extensible,
 )
+
+if TYPE_CHECKING:
+    from pyoco_server.core.opening import Opening
 
 
 class NodeType:
@@ -128,6 +131,7 @@ class Graph:
         "extra",
         "graph_id",
         "nodes",
+        "opening",
         "order",
         "start",
     )
@@ -155,6 +159,8 @@ class Graph:
         self._outgoing: Final = {node_id: tuple(found) for node_id, found in outgoing.items()}
         self._incoming: Final = {node_id: tuple(found) for node_id, found in incoming.items()}
         self._places: Final = dict[str, bytes]()
+        self.opening: Opening | None = None
+        """What follows from the start of its executions, once that has been seen."""
         self._rules: Final = {node.node_id: _rule(node, predicates) for node in listed}
         self._branches: Final = branch_names(
             self.order,

@@ -13,13 +13,14 @@ from collections.abc import Container
 from datetime import datetime
 
 from pyoco_server.core.cancelling import CancelMode, converge
-from pyoco_server.core.commands import CancelExecution, Command
+from pyoco_server.core.commands import CancelExecution, Command, StartExecution
 from pyoco_server.core.consequences import Consequences
 from pyoco_server.core.draft import Commit, Draft
 from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, NewId, Stamp
 from pyoco_server.core.failing import stop_node
 from pyoco_server.core.graph import CONTROL, Graph
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
+from pyoco_server.core.opening import is_about_to_open, remember
 from pyoco_server.core.payloads import ExecutionFailed, NodeCanceled, NodeCreated, NodeMeta, NodeReady
 from pyoco_server.core.placing import situate
 from pyoco_server.core.state import ExecutionState
@@ -90,6 +91,10 @@ def commit(
             {"graphId": state.graph_id},
         )
     events = handle(state, command, now=now, new_id=new_id, observed=observed, graph_ids=graph_ids)
+    is_opening = isinstance(command, StartExecution) and is_about_to_open(state)
+    if is_opening and graph.opening is not None:
+        stamp = Stamp(execution_id=state.execution_id, now=now, new_id=new_id, correlation_id=command.correlation_id)
+        return graph.opening.of(state, events[0], stamp)
     draft = _draft(graph, state, now=now, new_id=new_id, correlation_id=command.correlation_id)
     work = Consequences(graph, draft, cancel_mode=cancel_mode)
     if events:
@@ -98,7 +103,10 @@ def commit(
         work.consider_everything()  # asking again has no event of its own, but may mean: do not wait any longer
     else:
         return Commit([], state)
-    return Commit(work.finish(), draft.state)
+    made = Commit(work.finish(), draft.state)
+    if is_opening:
+        remember(graph, made)
+    return made
 
 
 def cancel_node(

@@ -1,0 +1,99 @@
+"""What is remembered of a graph's first execution is what would be worked out for every other."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyoco_server.core import (
+    Commit,
+    ExecutionState,
+    Graph,
+    commit,
+    decode_command,
+    fold,
+    graph_from_dict,
+    graph_to_dict,
+    handle,
+    initial_state,
+)
+from tests.build import T0, USER, Ids, chain, diamond, graph, types
+from tests.properties.graphs import runnable_graphs
+
+
+def created(execution_id: str, on: Graph, **more: Any) -> ExecutionState:
+    """As a gateway leaves it: created, and not a node of it."""
+    create = {"type": "CreateExecution", "executionId": execution_id, "actor": USER, "graphId": on.graph_id, **more}
+    state = initial_state(execution_id)
+    return fold(handle(state, decode_command(create), now=T0, new_id=Ids()), state)
+
+
+def started(on: Graph, state: ExecutionState, at: datetime, **more: Any) -> Commit:
+    start = {"type": "StartExecution", "executionId": state.execution_id, "actor": USER, **more}
+    return commit(on, state, decode_command(start), now=at, new_id=Ids())
+
+
+def anew(on: Graph) -> Graph:
+    """The same graph, of which nothing is remembered."""
+    return graph_from_dict(graph_to_dict(on))
+
+
+@settings(max_examples=300, deadline=None)
+@given(runnable_graphs, st.sampled_from([None, "corr-1"]))
+def test_what_is_remembered_is_what_would_be_worked_out(drawn: Graph, correlation: str | None) -> None:
+    known = anew(drawn)
+    more = {"correlationId": correlation, "startedBy": {"kind": "user", "id": "bob"}, "why": "because"}
+    started(known, created("first", known, input={"params": {"a": 1}}), T0)
+    state = created("second", known, input={"params": {"b": [2]}})
+    later = T0 + timedelta(minutes=1)
+    remembered, worked_out = started(known, state, later, **more), started(anew(drawn), state, later, **more)
+    assert remembered == worked_out
+    assert fold(remembered.events, state) == remembered.state
+
+
+@pytest.mark.parametrize("on", [chain("a", "b"), diamond("a", "b"), graph("s:Start a b z:Success", "s>a s>b a>z b>z")])
+def test_it_is_remembered(on: Graph) -> None:
+    assert on.opening is None
+    started(on, created("first", on), T0)
+    assert on.opening is not None
+
+
+@pytest.mark.parametrize("end", ["Success", "Failed", "Canceled"])
+def test_of_a_graph_without_work_nothing_is(end: str) -> None:
+    on = graph(f"s:Start z:{end}", "s>z")
+    first, second = (started(on, created(name, on), T0) for name in ("first", "second"))
+    assert on.opening is None
+    assert types(first.events) == types(second.events)
+    assert first.state.is_terminal
+    assert second.state.is_terminal
+
+
+def test_who_has_an_event_may_change_what_it_holds() -> None:
+    on = chain("a")
+    started(on, created("first", on), T0)
+    spoilt = started(on, created("second", on), T0)
+    for event in spoilt.events:
+        payload: Any = event.payload
+        payload.extra["spoilt"] = True
+        for told in (getattr(payload, "meta", None) or {}).values():
+            if isinstance(told, dict):
+                told["spoilt"] = True
+    state = created("third", on)
+    assert started(on, state, T0) == started(anew(on), state, T0)
+
+
+def test_an_execution_that_somebody_else_began_is_looked_at() -> None:
+    """Its nodes are there already, or a cancel was asked for: that is no beginning like any other."""
+    on = chain("a")
+    started(on, created("first", on), T0)
+    whole = commit(
+        on,
+        initial_state("second"),
+        decode_command({"type": "CreateExecution", "executionId": "second", "actor": USER, "graphId": on.graph_id}),
+        now=T0,
+        new_id=Ids(),
+    )
+    assert whole.state.nodes
+    assert started(on, whole.state, T0) == started(anew(on), whole.state, T0)
