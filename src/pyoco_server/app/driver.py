@@ -11,13 +11,14 @@ execution has not ended, only a waiting node can be the reason, and the run can 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from enum import Enum, auto, unique
 from typing import Any, Final, Protocol
 
 from pyoco_server.app.execution import Execution, FollowUps
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.core import (
+    Effect,
     EndExecution,
     Event,
     ExecutionState,
@@ -232,11 +233,23 @@ class Driver:
 
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
         work = self._the_work()
-        if any(_is_begun_by_another(event, work.worker_id) for event in events):
+        begun = [event.payload for event in events if isinstance(event.payload, NodeStarted)]
+        if any(start.worker_id is not None and start.worker_id != work.worker_id for start in begun):
             self._taken_over = True
             self._at_rest.set()  # first: what follows from their events is theirs to do
             self.execution.follow_ups = None  # also what follows from ours, should we be about to write
-        for effect in effects(events, state):
+        self._heed(effects(events, state))
+        for start in begun:
+            if start.worker_id == work.worker_id:
+                self._perform(state.nodes[start.node_id])
+        if self._ends:
+            for event in events:
+                if isinstance(event.payload, NodeSucceeded | NodeFailed | NodeCanceled):
+                    self._announce(event.payload.node_id)
+
+    def _heed(self, asked: Iterable[Effect]) -> None:
+        work = self._the_work()
+        for effect in asked:
             match effect:
                 case RunNode(node_id=node_id):
                     self._spawn(node_id, work.run(node_id))
@@ -248,14 +261,6 @@ class Driver:
                     self._interrupt(node_id)
                 case EndExecution():  # last of a closed set
                     self._at_rest.set()
-        for event in events:
-            match event.payload:
-                case NodeStarted(node_id=node_id, worker_id=work.worker_id):
-                    self._perform(state.nodes[node_id])
-                case NodeSucceeded(node_id=node_id) | NodeFailed(node_id=node_id) | NodeCanceled(node_id=node_id):
-                    self._announce(node_id)
-                case _:  # nothing to do about it here
-                    pass
 
     def _perform(self, node: NodeState) -> None:
         """See a node through that a commit of ours has begun, unless whoever wrote the commit is about to.
@@ -348,8 +353,3 @@ class Driver:
         if self._work is None:
             raise RuntimeError("nothing to do before drive() was called")
         return self._work
-
-
-def _is_begun_by_another(event: Event, worker_id: str) -> bool:
-    payload = event.payload
-    return isinstance(payload, NodeStarted) and payload.worker_id is not None and payload.worker_id != worker_id

@@ -7,6 +7,7 @@ again.
 
 import hashlib
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -38,14 +39,15 @@ class Outputs:
         self._store = store
         self._inline_max_bytes = inline_max_bytes
 
-    async def written(self, name: str, value: Any) -> JsonObject:  # noqa: ANN401 whatever a task returned
-        """The object NODE_SUCCEEDED carries; ``name`` is what a large value is stored under, if it is large."""
+    async def written(self, new_name: Callable[[], str], value: Any) -> JsonObject:  # noqa: ANN401 whatever a task returned
+        """The object NODE_SUCCEEDED carries; a large value is stored under a new name."""
         copied = _copied(value)
         if copied is None:
             return {TEXT_ONLY: _shown(value)}
         encoded, copy = copied
         if len(encoded) <= self._inline_max_bytes:
             return {VALUE: copy}
+        name = new_name()
         await self._store.put(name, encoded)
         return {STORED: {"name": name, "bytes": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}}
 

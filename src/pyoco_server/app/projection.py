@@ -4,9 +4,9 @@ A snapshot is worked out from events alone; only ``heartbeat_at`` and ``driven_b
 whether somebody is taking care of the run right now.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -23,10 +23,10 @@ from pyoco_server.core.payloads import (
     NodeCanceled,
     NodeCreated,
     NodeFailed,
-    NodePayload,
     NodeStarted,
     NodeSucceeded,
     NodeWaiting,
+    Payload,
 )
 from pyoco_server.core.wire import JsonObject
 
@@ -41,8 +41,6 @@ DRIVEN_OUTSIDE: Final = "driven_outside"
 
 UNUSED_PARAMS: Final = "unused_params"
 """The field of a snapshot that names parameters nothing takes, each with what may have been meant."""
-
-_ENDED: Final = (NodeSucceeded, NodeFailed, NodeCanceled)
 
 
 def worker_mark(worker_id: str, instance_id: str) -> str:
@@ -98,33 +96,68 @@ class RunProjection:
         """Take what the events say."""
         self.state = state
         for event in events:
-            self._take(event)
+            take = self._TAKE.get(type(event.payload))
+            if take is not None:
+                take(self, event, event.payload)
         if events:
             self._updated_at = _seconds(events[-1].occurred_at)
 
-    def _take(self, event: Event) -> None:
-        payload = event.payload
-        if isinstance(payload, NodeCreated):
-            task = payload.described.get("task")
-            if isinstance(task, str):
-                self._records[payload.node_id] = _TaskRecord(task)
-        elif isinstance(payload, ExecutionCreated):
-            self._platform = payload.extra.get(PLATFORM)
-        elif isinstance(payload, ExecutionCancelRequested):
-            self._cancel_requested_by = self._cancel_requested_by or _name(event.actor)
-        elif isinstance(payload, ExecutionFailed):
-            self._worker_id = _given_up_by(payload) or self._worker_id
-            self._wheels = with_more(self._wheels, _detail_of(payload).get(WHEELS))
-        elif isinstance(payload, NodePayload):
-            if isinstance(payload, NodeStarted):
-                self._worker_id = worker_name(payload.worker_id) or self._worker_id
-                if payload.extra:
-                    self._wheels = with_more(self._wheels, payload.extra.get(WHEELS))
-                    unused = read_unused(payload.extra.get(UNUSED))
-                    self._unused = self._unused if unused is None else unused
-            record = self._records.get(payload.node_id)
-            if record is not None:
-                _note(record, event, payload)
+    def _created(self, _: Event, payload: ExecutionCreated) -> None:
+        self._platform = payload.extra.get(PLATFORM)
+
+    def _cancel_requested(self, event: Event, _: ExecutionCancelRequested) -> None:
+        self._cancel_requested_by = self._cancel_requested_by or _name(event.actor)
+
+    def _failed(self, _: Event, payload: ExecutionFailed) -> None:
+        self._worker_id = _given_up_by(payload) or self._worker_id
+        self._wheels = with_more(self._wheels, _detail_of(payload).get(WHEELS))
+
+    def _node_created(self, _: Event, payload: NodeCreated) -> None:
+        task = payload.described.get("task")
+        if isinstance(task, str):
+            self._records[payload.node_id] = _TaskRecord(task)
+
+    def _node_started(self, event: Event, payload: NodeStarted) -> None:
+        self._worker_id = worker_name(payload.worker_id) or self._worker_id
+        if payload.extra:
+            self._wheels = with_more(self._wheels, payload.extra.get(WHEELS))
+            unused = read_unused(payload.extra.get(UNUSED))
+            self._unused = self._unused if unused is None else unused
+        record = self._records.get(payload.node_id)
+        if record is not None:
+            record.started_at = _seconds(event.occurred_at)
+            record.ended_at = None
+
+    def _node_waiting(self, _: Event, payload: NodeWaiting) -> None:
+        record = self._records.get(payload.node_id)
+        if record is not None:
+            record.wait = payload.extra
+
+    def _node_ended(self, event: Event, payload: NodeFailed | NodeCanceled) -> None:
+        record = self._records.get(payload.node_id)
+        if record is not None:
+            record.ended_at = _seconds(event.occurred_at)
+
+    def _node_succeeded(self, event: Event, payload: NodeSucceeded) -> None:
+        record = self._records.get(payload.node_id)
+        if record is not None:
+            record.ended_at = _seconds(event.occurred_at)
+            output = payload.output or {}
+            record.shown = output.get(VALUE, msgspec.UNSET)
+            record.is_kept_elsewhere = VALUE not in output and STORED in output
+
+    _TAKE: ClassVar[dict[type[Payload], Callable[["RunProjection", Event, Any], None]]] = {
+        ExecutionCreated: _created,
+        ExecutionCancelRequested: _cancel_requested,
+        ExecutionFailed: _failed,
+        NodeCreated: _node_created,
+        NodeStarted: _node_started,
+        NodeWaiting: _node_waiting,
+        NodeFailed: _node_ended,
+        NodeCanceled: _node_ended,
+        NodeSucceeded: _node_succeeded,
+    }
+    """What is to be done about which event; the others change nothing but the state."""
 
     def snapshot(
         self,
@@ -241,20 +274,6 @@ class RunProjection:
         if not message:  # some exceptions have a name and no words
             return f"{reason}: {code}" if code else reason
         return f"{reason}: {code or 'error'}: {message}"
-
-
-def _note(record: _TaskRecord, event: Event, payload: NodePayload) -> None:
-    if isinstance(payload, NodeStarted):
-        record.started_at = _seconds(event.occurred_at)
-        record.ended_at = None
-    elif isinstance(payload, NodeWaiting):
-        record.wait = payload.extra
-    elif isinstance(payload, _ENDED):
-        record.ended_at = _seconds(event.occurred_at)
-        if isinstance(payload, NodeSucceeded):
-            output = payload.output or {}
-            record.shown = output.get(VALUE, msgspec.UNSET)
-            record.is_kept_elsewhere = VALUE not in output and STORED in output
 
 
 def _given_up_by(failed: ExecutionFailed) -> str | None:

@@ -5,31 +5,27 @@ saw. Values the log could not hold come from memory while the process that made 
 are stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar
 
 from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.context import RunScope
 from pyoco_server.app.outputs import VALUE, Outputs, fresh
-from pyoco_server.core import Event, EventType, ExecutionState, initial_state
+from pyoco_server.core import Event, ExecutionState, initial_state
 from pyoco_server.core.payloads import (
     ExecutionCancelRequested,
+    NodeCanceled,
     NodeCreated,
     NodeFailed,
     NodePayload,
     NodeProgressReported,
+    NodeStarted,
     NodeSucceeded,
+    Payload,
 )
 from pyoco_server.core.wire import JsonObject
-
-_TASK_STATES: Final = {
-    EventType.NODE_STARTED: TaskState.RUNNING,
-    EventType.NODE_SUCCEEDED: TaskState.SUCCEEDED,
-    EventType.NODE_FAILED: TaskState.FAILED,
-    EventType.NODE_CANCELED: TaskState.CANCELLED,
-}
 
 
 class ResultKeeper:
@@ -59,26 +55,57 @@ class ResultKeeper:
     def listen(self, events: Sequence[Event], _: ExecutionState) -> None:
         """Take what the events say."""
         for event in events:
-            self._note(event)
-            match event.payload:
-                case NodeCreated(node_id=node_id, described={"task": str(task), **described}):
-                    self._task_of[node_id] = (task, _paths(described.get("outputs")))
-                    self._scope.note(task, TaskState.PENDING)
-                case NodeSucceeded(node_id=node_id, output=output) if node_id in self._task_of:
-                    self._succeeded(node_id, output)
-                case NodeFailed(node_id=node_id):
-                    self.failed[node_id] = None
-                case NodeProgressReported(node_id=node_id, metrics={"decision": {"key": key, "value": value}}):
-                    self.decisions[node_id, key] = value
-                case ExecutionCancelRequested():
-                    self._scope.mark_cancelling()
-                case _:  # nothing else has a result
-                    pass
+            take = self._TAKE.get(type(event.payload))
+            if take is not None:
+                take(self, event.payload)
 
-    def _note(self, event: Event) -> None:
-        payload = event.payload
-        if event.type in _TASK_STATES and isinstance(payload, NodePayload) and payload.node_id in self._task_of:
-            self._scope.note(self._task_of[payload.node_id][0], _TASK_STATES[event.type])
+    def _node_created(self, payload: NodeCreated) -> None:
+        described = payload.described
+        task = described.get("task")
+        if isinstance(task, str):
+            self._task_of[payload.node_id] = (task, _paths(described.get("outputs")))
+            self._scope.note(task, TaskState.PENDING)
+
+    def _node_started(self, payload: NodeStarted) -> None:
+        self._note(payload, TaskState.RUNNING)
+
+    def _node_succeeded(self, payload: NodeSucceeded) -> None:
+        self._note(payload, TaskState.SUCCEEDED)
+        if payload.node_id in self._task_of:
+            self._succeeded(payload.node_id, payload.output)
+
+    def _node_failed(self, payload: NodeFailed) -> None:
+        self._note(payload, TaskState.FAILED)
+        self.failed[payload.node_id] = None
+
+    def _node_canceled(self, payload: NodeCanceled) -> None:
+        self._note(payload, TaskState.CANCELLED)
+
+    def _progressed(self, payload: NodeProgressReported) -> None:
+        match payload.metrics:
+            case {"decision": {"key": key, "value": value}}:
+                self.decisions[payload.node_id, key] = value
+            case _:  # a number for people to look at
+                pass
+
+    def _cancel_requested(self, _: ExecutionCancelRequested) -> None:
+        self._scope.mark_cancelling()
+
+    _TAKE: ClassVar[dict[type[Payload], Callable[["ResultKeeper", Any], None]]] = {
+        NodeCreated: _node_created,
+        NodeStarted: _node_started,
+        NodeSucceeded: _node_succeeded,
+        NodeFailed: _node_failed,
+        NodeCanceled: _node_canceled,
+        NodeProgressReported: _progressed,
+        ExecutionCancelRequested: _cancel_requested,
+    }
+    """What is to be done about which event; the others have nothing to do with results."""
+
+    def _note(self, payload: NodePayload, state: TaskState) -> None:
+        found = self._task_of.get(payload.node_id)
+        if found is not None:
+            self._scope.note(found[0], state)
 
     def _succeeded(self, node_id: str, output: dict[str, Any] | None) -> None:
         self._ends[node_id] = len(self._ends)

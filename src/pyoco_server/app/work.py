@@ -318,8 +318,7 @@ class Work:
     async def _report(self, node_id: str, attempt: int, outcome: Outcome) -> None:
         match outcome:
             case Succeeded(value):
-                name = f"{self._execution.execution_id}/{self._execution.new_id()}"
-                output = await self._outputs.written(name, value)
+                output = await self._outputs.written(self._new_output_name, value)
                 self._keeper.hand_over(node_id, value)
                 if not await self._tell(SucceedNode, node_id, attempt=attempt, output=output):
                     self._keeper.take_back(node_id)
@@ -328,6 +327,9 @@ class Work:
                 await self._tell(FailNode, node_id, attempt=attempt, error=error)
             case Stopped():  # last of a closed set
                 await self.confirm_stopped(node_id)
+
+    def _new_output_name(self) -> str:
+        return f"{self._execution.execution_id}/{self._execution.new_id()}"
 
     async def _report_progress(self, node_id: str, percent: float | None, message: str | None) -> None:
         attempt = self._execution.state.nodes[node_id].attempt

@@ -5,6 +5,7 @@ again from the log.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,7 @@ from pyoco_server.core.payloads import (
     NodePayload,
     NodeReady,
     NodeResumed,
+    Payload,
 )
 from pyoco_server.core.state import ExecutionState, NodeState
 from pyoco_server.core.transitions import ExecutionStatus, NodeStatus
@@ -66,22 +68,33 @@ Effect = RunNode | RetryNode | InterruptNode | WakeNode | EndExecution
 
 def effects(events: Iterable[Event], state: ExecutionState) -> list[Effect]:
     """What ``events`` ask for, given the state after all of them; what they themselves undid is left out."""
-    wanted = (_effect(event, state) for event in events)
+    wanted = [_effect(event.payload, state) for event in events if type(event.payload) in _MAY_ASK]
     return [effect for effect in wanted if effect is not None]
 
 
-def _effect(event: Event, state: ExecutionState) -> Effect | None:
-    match event.payload:
-        case ExecutionCompleted() | ExecutionFailed() | ExecutionCanceled():
-            return EndExecution(state.status) if state.is_terminal else None
-        case NodePayload(node_id=node_id) if node_id in state.nodes:
-            return _node_effect(event, state.nodes[node_id])
-        case _:  # the other events are records: nobody has to act on them
-            return None
+_MAY_ASK: Final = frozenset(
+    {
+        ExecutionCompleted,
+        ExecutionFailed,
+        ExecutionCanceled,
+        NodeReady,
+        NodeFailReported,
+        NodeResumed,
+        NodeInterruptRequested,
+    }
+)
+"""The other events are records: nobody has to act on them."""
 
 
-def _node_effect(event: Event, node: NodeState) -> Effect | None:
-    match event.payload:
+def _effect(payload: Payload, state: ExecutionState) -> Effect | None:
+    if not isinstance(payload, NodePayload):
+        return EndExecution(state.status) if state.is_terminal else None
+    node = state.nodes.get(payload.node_id)
+    return None if node is None else _node_effect(payload, node)
+
+
+def _node_effect(payload: NodePayload, node: NodeState) -> Effect | None:
+    match payload:
         case NodeReady():
             runs = node.status is NodeStatus.READY and node.node_type not in CONTROL
             return RunNode(node.node_id, node.attempt + 1) if runs else None
@@ -92,5 +105,5 @@ def _node_effect(event: Event, node: NodeState) -> Effect | None:
             return WakeNode(node.node_id, node.attempt, extra) if node.is_at_work else None
         case NodeInterruptRequested(worker_id=worker_id):
             return InterruptNode(node.node_id, node.attempt, worker_id)
-        case _:  # and so are the other events of a node
+        case _:  # not one of those that ask for anything
             return None

@@ -110,13 +110,25 @@ def handle(
     cancel was requested meanwhile, because the log tells what happened. ``graph_ids`` are the graphs an execution may
     be created from; None leaves that check to the caller.
     """
-    _check_execution(state, command, observed=observed)
     stamp = Stamp(
-        execution_id=command.execution_id,
+        execution_id=state.execution_id,
         now=timestamp(now),
         new_id=new_id,
         correlation_id=command.correlation_id,
     )
+    return handle_stamped(state, command, stamp, observed=observed, graph_ids=graph_ids)
+
+
+def handle_stamped(
+    state: ExecutionState,
+    command: Command,
+    stamp: Stamp,
+    *,
+    observed: bool = False,
+    graph_ids: Container[str] | None = None,
+) -> list[Event]:
+    """The same for whoever goes on with the stamp, which must be for this state."""
+    _check_execution(state, command, observed=observed)
     events: list[Event] = []
     cause = command.causation_id
     for payload in _payloads(state, command, graph_ids):

@@ -9,20 +9,20 @@ and looks only at what they touch, so a step costs the same in a graph of ten no
 same place: after ``advance``, ``orchestrate`` finds nothing to do.
 """
 
-from collections.abc import Container
 from datetime import datetime
 
 from pyoco_server.core.cancelling import CancelMode, converge
-from pyoco_server.core.commands import CancelExecution, Command, StartExecution
+from pyoco_server.core.commands import CancelExecution, Command, StartExecution, StartNode
 from pyoco_server.core.consequences import Consequences
 from pyoco_server.core.draft import Commit, Draft
 from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, NewId, Stamp
 from pyoco_server.core.failing import stop_node
 from pyoco_server.core.graph import CONTROL, Graph
-from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
+from pyoco_server.core.handler import CommandRejected, RejectionCode, handle_stamped
 from pyoco_server.core.opening import is_about_to_open, remember
 from pyoco_server.core.payloads import ExecutionFailed, NodeCanceled, NodeCreated, NodeMeta, NodeReady
-from pyoco_server.core.placing import situate
+from pyoco_server.core.placing import is_situated, situate
+from pyoco_server.core.reducer import fold
 from pyoco_server.core.state import ExecutionState
 from pyoco_server.core.wire import JsonObject, as_json, timestamp
 from pyoco_server.errors import PyocoServerError
@@ -82,27 +82,28 @@ def commit(
 ) -> Commit:
     """The same as :func:`advance`, with the state the events lead to."""
     now, state = timestamp(now), situate(graph, state)
-    graph_ids: Container[str] = {graph.graph_id}
-    if state.graph_id is not None and state.graph_id not in graph_ids:
+    if state.graph_id is not None and state.graph_id != graph.graph_id:
         raise CommandRejected(
             RejectionCode.GRAPH_NOT_FOUND,
             command,
             f"the execution runs on graph '{state.graph_id}', not '{graph.graph_id}'",
             {"graphId": state.graph_id},
         )
-    events = handle(state, command, now=now, new_id=new_id, observed=observed, graph_ids=graph_ids)
+    stamp = Stamp(execution_id=state.execution_id, now=now, new_id=new_id, correlation_id=command.correlation_id)
+    events = handle_stamped(state, command, stamp, observed=observed, graph_ids=(graph.graph_id,))
+    if not events and not isinstance(command, CancelExecution):
+        return Commit([], state)
+    if isinstance(command, StartNode) and is_situated(graph, state):
+        return Commit(events, fold(events, state))  # nothing follows from a beginning
     is_opening = isinstance(command, StartExecution) and is_about_to_open(state)
     if is_opening and graph.opening is not None:
-        stamp = Stamp(execution_id=state.execution_id, now=now, new_id=new_id, correlation_id=command.correlation_id)
         return graph.opening.of(state, events[0], stamp)
-    draft = _draft(graph, state, now=now, new_id=new_id, correlation_id=command.correlation_id)
+    draft = Draft(state, stamp)
     work = Consequences(graph, draft, cancel_mode=cancel_mode)
     if events:
         work.consider(events)
-    elif isinstance(command, CancelExecution):
-        work.consider_everything()  # asking again has no event of its own, but may mean: do not wait any longer
     else:
-        return Commit([], state)
+        work.consider_everything()  # asking again has no event of its own, but may mean: do not wait any longer
     made = Commit(work.finish(), draft.state)
     if is_opening:
         remember(graph, made)

@@ -161,6 +161,8 @@ def as_json(value: msgspec.Struct) -> JsonObject:
 
 def timestamp(moment: datetime | str, *, at: str = "now") -> datetime:
     """Return an aware UTC time; accepts an RFC 3339 text. A time without its offset is refused, not guessed."""
+    if type(moment) is datetime and moment.tzinfo is UTC:
+        return moment
     if isinstance(moment, str):
         moment = read(moment, datetime, at=at)
     if not isinstance(moment, datetime):
