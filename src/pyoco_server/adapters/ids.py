@@ -3,6 +3,7 @@
 They must be unique, not secret: a generator seeded by the system is as good as the system's, at a tenth of the cost.
 """
 
+import itertools
 import os
 import random
 from collections.abc import Callable
@@ -23,3 +24,23 @@ def uuid_maker(source: random.Random | None = None) -> Callable[[], str]:
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
     return new_id
+
+
+def series_maker() -> Callable[[], str]:
+    """The same for what is many and hardly ever looked at, as events are: of one beginning, for a third of the cost.
+
+    What tells them from those of all others is their beginning, of 74 random bits; among themselves they are counted.
+    """
+    new_id = uuid_maker()
+    beginning, numbers = "", itertools.count()
+
+    def begin() -> None:
+        nonlocal beginning, numbers
+        beginning, numbers = new_id()[:-12], itertools.count(_SOURCE.getrandbits(46))
+
+    def next_id() -> str:
+        return f"{beginning}{next(numbers):012x}"
+
+    begin()
+    os.register_at_fork(after_in_child=begin)  # after the generator was seeded anew, which was registered before
+    return next_id

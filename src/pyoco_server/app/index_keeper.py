@@ -24,11 +24,10 @@ POLL_SEC: Final = 1.0
 
 _PAUSE_SEC: Final = 0.25
 _PACE_SEC: Final = 0.01
-_BUSY_PACE_SEC: Final = 0.02
-"""Between two reads at least, when there is no more than a few changes, and when there are: what comes meanwhile is
-taken in one go, and of several changes of one run only the newest."""
-
-_FEW: Final = 4
+_PACE_A_CHANGE_SEC: Final = 0.001
+_SLOWEST_PACE_SEC: Final = 0.05
+"""Between two reads at least; the more changes the last had, the longer. What comes meanwhile is taken in one go, and
+of several changes of one run only the newest. Only where more than a thousand come in a second it goes on to grow."""
 
 _PAGE: Final = 500
 _MOST_CHANGES: Final = 10 * _PAGE
@@ -125,7 +124,7 @@ class IndexKeeper:
             if told:
                 _log.info("the run index is up to date again", extra={"action": "run_index_current"})
                 told = False
-            await asyncio.sleep(_PACE_SEC if self._taken <= _FEW else _BUSY_PACE_SEC)
+            await asyncio.sleep(_pace_sec(self._taken))
             await self._feed.wait(self._poll_sec)
 
     async def catch_up(self) -> None:
@@ -206,3 +205,7 @@ class IndexKeeper:
         if await self._index.position() >= self._state.last:
             await self._index.forget(self._state.first)
             self._forgotten = self._state.first
+
+
+def _pace_sec(taken: int) -> float:
+    return min(max(_PACE_SEC, taken * _PACE_A_CHANGE_SEC), _SLOWEST_PACE_SEC)

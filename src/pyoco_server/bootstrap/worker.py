@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.tags import sys_tags
 
 from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.ids import series_maker
 from pyoco_server.adapters.jetstream.liveness import answer_as
 from pyoco_server.adapters.wheel_install import LocalWheelHouse
 from pyoco_server.adapters.workshop import LocalWorkshop
@@ -78,7 +78,7 @@ async def open_worker(
     services = RunServices(
         log=platform.log,
         clock=clock,
-        new_id=uuid_maker(),
+        new_id=series_maker(),
         workshop=workshop,
         outputs=Outputs(platform.outputs, inline_max_bytes=settings.storage.inline_output_max_bytes),
         plans=Plans(),

@@ -23,7 +23,7 @@ from nats.errors import ConnectionClosedError, ConnectionDrainingError, NoRespon
 from nats.js.api import Header
 from nats.js.errors import APIError, ServerError, ServiceUnavailableError
 
-from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.ids import series_maker
 from pyoco_server.adapters.jetstream.client import header_value
 from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, message_size, translated
 from pyoco_server.adapters.jetstream.names import Names
@@ -85,7 +85,7 @@ class JetStreamEventLog:
         self._patience_sec = patience_sec
         self._from_leader = names.replicas > 1 if leader_reads is None else leader_reads
         self._reader = StreamReader(connection, names.events_stream, leader=self._from_leader)
-        self._new_id = uuid_maker()
+        self._new_id = series_maker()
         self._followers: dict[bytes, list[OnAppend]] = {}
         self._following: asyncio.Task[Subscription] | None = None
         self._leaving: set[asyncio.Task[None]] = set()

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -24,7 +24,13 @@ class ServerProcess:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], *, stop_signal: signal.Signals, output: BinaryIO, keep_open: int
+        cls,
+        command: Sequence[str],
+        *,
+        stop_signal: signal.Signals,
+        output: BinaryIO,
+        keep_open: int,
+        environment: Mapping[str, str],
     ) -> "ServerProcess":
         """Run the command, with what it prints in a file and one of our open files kept open in it.
 
@@ -38,6 +44,7 @@ class ServerProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            env=environment,
             pass_fds=(keep_open,),
             # A group of its own: Ctrl-C in a terminal reaches us alone, and we stop it when its users have finished.
             # Not by process_group, which uvloop does not know.

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -21,6 +22,7 @@ from pyoco_server.adapters.nats_server.exec_with_parent import CANNOT_EXECUTE
 from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_server_command
 from pyoco_server.adapters.nats_server.probe import NotReadyError, stream_names
 from pyoco_server.adapters.nats_server.process import ServerProcess
+from pyoco_server.adapters.nats_server.processors import environment, processors_here
 from pyoco_server.adapters.nats_server.store import store_dir, stored_streams
 from pyoco_server.adapters.store_address import name_for_store
 
@@ -232,6 +234,9 @@ class NatsServer:
                     stop_signal=command.stop_signal,
                     output=output,
                     keep_open=self._directory.lock_fd,
+                    environment=environment(
+                        os.environ, processors=processors_here(), synced_by=self._configuration.synced_by
+                    ),
                 )
             except OSError as error:  # no memory, no more processes
                 raise ServerDiedError(f"could not be started ({error})", "") from error
