@@ -1,6 +1,7 @@
 """Asking without the library's detours: answers find who asked, silence has an end, and nothing stays behind."""
 
 import asyncio
+from urllib.parse import urlsplit
 
 import nats.errors
 import pytest
@@ -106,7 +107,7 @@ def test_a_listener_that_raises_costs_nobody_the_connection(
     async def body(connection: Connection, _names: Names) -> None:
         nc, heard = connection.nc, list[bytes]()
 
-        def told(_subject: bytes, data: bytes, _headers: bytes | None) -> None:
+        def told(_subject: bytes, data: bytes, _headers: bytes | None, _reply: bytes) -> None:
             heard.append(data)
             raise ValueError("cannot cope")
 
@@ -135,17 +136,40 @@ def test_headers_as_they_came(block: bytes | None, found: dict[str, str]) -> Non
     assert parsed_headers(block) == found
 
 
+def test_who_flushes_has_been_heard(jetstream: JetStream) -> None:
+    """What is confirmed is behind what was said before, on the wire."""
+
+    async def body(_connection: Connection, _names: Names) -> None:
+        async with (
+            proxy_to(urlsplit(jetstream.server.url).port or 0) as proxy,
+            await connect(proxy.url, name="listener") as connection,
+        ):
+            await connection.nc.flush()
+            [link] = proxy.links
+            link.hold()
+            await connection.nc.listen("heard", lambda *_: None)
+            flushing = asyncio.create_task(connection.nc.flush())
+            await wait_until(lambda: b"PING" in b"".join(link.held or []) and b"SUB heard" in b"".join(link.held or []))
+            sent = b"".join(link.held or [])
+            assert sent.index(b"SUB heard") < sent.index(b"PING")
+            link.release()
+            await flushing
+
+    jetstream.run(body)
+
+
 def test_listeners_hear_until_they_leave(jetstream: JetStream) -> None:
     async def body(connection: Connection, _names: Names) -> None:
-        nc, heard = connection.nc, list[tuple[bytes, bytes, bytes | None]]()
+        nc, heard = connection.nc, list[tuple[bytes, bytes, bytes | None, bytes]]()
         subscription = await nc.listen("news.*", lambda *told: heard.append(told))
-        await nc.tell("news.a", b"1")
+        await nc.tell("news.a", b"1", reply="answer.here")
         await nc.publish("news.b", b"2", headers={"Kind": "small"})
         await wait_until(lambda: len(heard) == 2)
         await nc.leave(subscription)
         await nc.tell("news.a", b"3")
         await nc.flush()
-        assert [(subject, data) for subject, data, _ in heard] == [(b"news.a", b"1"), (b"news.b", b"2")]
+        said = [(subject, data, reply) for subject, data, _, reply in heard]
+        assert said == [(b"news.a", b"1", b"answer.here"), (b"news.b", b"2", b"")]
         assert header_value(heard[0][2], b"Kind") is None
         assert header_value(heard[1][2], b"Kind") == b"small"
         assert header_value(heard[1][2], b"Kin") is None

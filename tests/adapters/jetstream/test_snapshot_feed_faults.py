@@ -283,7 +283,7 @@ async def asked(connection: Connection, names: Names) -> AsyncIterator[list[byte
     """What the stream of snapshots is asked for meanwhile."""
     requests: list[bytes] = []
     stream = kv_stream(names.runs_bucket)
-    listening = await connection.nc.listen(f"$JS.API.DIRECT.GET.{stream}", lambda _, data, __: requests.append(data))
+    listening = await connection.nc.listen(f"$JS.API.DIRECT.GET.{stream}", lambda _, data, *__: requests.append(data))
     await connection.nc.flush()
     yield requests
     await connection.nc.leave(listening)

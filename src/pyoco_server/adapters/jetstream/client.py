@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import PING_PROTO, Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from typing_extensions import override
@@ -34,8 +34,9 @@ class Answer(NamedTuple):
     headers: bytes | None
 
 
-Told = Callable[[bytes, bytes, bytes | None], None]
-"""Called with the subject, the data and the headers of a message, where it is read: must be quick and not raise."""
+Told = Callable[[bytes, bytes, bytes | None, bytes], None]
+"""Called with the subject, the data and the headers of a message, and where to answer, where it is read: must be quick
+and not raise."""
 
 
 class NatsClient(Client):
@@ -79,10 +80,10 @@ class NatsClient(Client):
             raise nats.errors.NoRespondersError
         return answer
 
-    async def tell(self, subject: str, payload: bytes = b"") -> None:
-        """Send, and expect nothing; lost if the connection breaks."""
+    async def tell(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
+        """Send, and wait for nothing; lost if the connection breaks. What is answered comes in under ``reply``."""
         self._refuse_unless_connected()
-        await self._send(_command(subject, "", b"", payload), len(payload))
+        await self._send(_command(subject, reply, b"", payload), len(payload))
 
     async def listen(self, subject: str, told: Told) -> Subscription:
         """Be told of messages where they are read; leave by :meth:`leave`."""
@@ -108,7 +109,7 @@ class NatsClient(Client):
                 await self.listen(f"{inbox}*", self._answer)
                 self._inbox = inbox
 
-    def _answer(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
+    def _answer(self, subject: bytes, data: bytes, headers: bytes | None, _reply: bytes) -> None:
         answered = self._asked.pop(subject[self._token_at :], None)
         if answered is not None and not answered.done():
             answered.set_result(Answer(data, headers))
@@ -150,9 +151,20 @@ class NatsClient(Client):
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
         try:
-            told(subject, data, headers)
+            told(subject, data, headers, reply)
         except Exception:  # noqa: BLE001 told; one who cannot cope with a message must not cost all others the connection
             _log.exception("a message on '%s' could not be taken", subject.decode(errors="replace"))
+
+    @override
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        """Ask for a sign of life behind what was said before, so that whoever flushes has been heard.
+
+        The library's would overtake it.
+        """
+        self._pongs.append(asyncio.get_running_loop().create_future() if future is None else future)
+        self._pending.append(PING_PROTO)
+        self._pending_data_size += len(PING_PROTO)
+        await self._flush_pending()
 
     @override
     async def request(

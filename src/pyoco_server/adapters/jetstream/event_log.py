@@ -217,7 +217,7 @@ class JetStreamEventLog:
 
         return unsubscribe
 
-    def _followed(self, subject: bytes, data: bytes, _headers: bytes | None) -> None:
+    def _followed(self, subject: bytes, data: bytes, _headers: bytes | None, _reply: bytes) -> None:
         followers = self._followers.get(subject)
         if followers and data.isdigit():
             for on_append in [*followers]:
@@ -226,7 +226,7 @@ class JetStreamEventLog:
     async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
         """Be told of every commit of every execution, by its id."""
 
-        def told(subject: bytes, _data: bytes, headers: bytes | None) -> None:
+        def told(subject: bytes, _data: bytes, headers: bytes | None, _reply: bytes) -> None:
             position = header_value(headers, b"Nats-Sequence")
             if position is not None:
                 on_append(subject.rpartition(b".")[2].decode(errors="replace"), int(position))

@@ -40,7 +40,7 @@ class JetStreamLiveness:
     async def subscribe(self, on_record: Callable[[WorkerRecord], None]) -> Unsubscribe:
         """Be told of what is written to the registry; what is no entry is left out."""
 
-        def told(_subject: bytes, data: bytes, _headers: bytes | None) -> None:
+        def told(_subject: bytes, data: bytes, _headers: bytes | None, _reply: bytes) -> None:
             with contextlib.suppress(msgspec.DecodeError):
                 on_record(_decoder.decode(data))
 

@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import nats.errors
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.js.api import Header
 
+from pyoco_server.adapters.jetstream.client import parsed_headers
 from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, translated
 from pyoco_server.app.ports import UnavailableError
 
@@ -36,20 +35,55 @@ _SHORTEST_SEC: Final = 0.005
 KEEP_SEC: Final = 0.25
 """How long a late job waits for somebody here to ask for it."""
 
+_TICK_SEC: Final = 0.25
+"""How often it is looked whether a request got lost."""
+
 _LINGER_SEC: Final = 1.0
 _ACK_SUBJECTS: Final = "$JS.ACK."
 _NAK: Final = b"-NAK"
-_HEARTBEAT: Final = "100"
+_HEARTBEAT: Final = b"NATS/1.0 100"
+_PLAIN_ACK_TOKENS: Final = 9
 
 
 class ConsumerGoneError(UnavailableError):
     """There is nobody to ask: the consumer was deleted, or is not there yet after a restart."""
 
 
+class Pulled(NamedTuple):
+    """What came for a request: a job, or the server's word about the request."""
+
+    subject: str
+    data: bytes
+    headers: bytes | None
+    reply: str
+
+    @property
+    def is_job(self) -> bool:
+        """A job can be acknowledged; a word from the server cannot."""
+        return self.reply.startswith(_ACK_SUBJECTS)
+
+    @property
+    def times_delivered(self) -> int:
+        """Where a job is acknowledged tells it; a domain and an account may stand before the stream."""
+        tokens = self.reply.split(".")
+        return int(tokens[4] if len(tokens) == _PLAIN_ACK_TOKENS else tokens[6])
+
+
 class _Channel:
     """An inbox, and the request that is out for it, if any."""
 
-    __slots__ = ("adopted", "answer", "answered", "consumer", "heard", "inbox", "since", "subscription")
+    __slots__ = (
+        "adopted",
+        "answer",
+        "answered",
+        "consumer",
+        "ends_at",
+        "heard",
+        "inbox",
+        "shows_life",
+        "since",
+        "subscription",
+    )
 
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
@@ -57,24 +91,34 @@ class _Channel:
         self.consumer = ""
         self.since = 0.0
         self.heard = 0.0
-        self.answer: Msg | None = None
+        self.ends_at = 0.0
+        self.shows_life = False
+        self.answer: Pulled | None = None
         self.answered: asyncio.Future[None] | None = None
         self.adopted = False
 
-    def begin(self, consumer: str, answered: asyncio.Future[None]) -> None:
+    def begin(self, consumer: str, answered: asyncio.Future[None], timeout_sec: float) -> None:
         """A request goes out."""
         self.consumer = consumer
         self.since = self.heard = asyncio.get_running_loop().time()
+        self.ends_at = self.since + timeout_sec + GRACE_SEC
+        self.shows_life = timeout_sec >= 2 * HEARTBEAT_SEC
         self.answer, self.answered, self.adopted = None, answered, False
 
-    def end(self) -> Msg | None:
+    def give_up_if_lost(self, now: float) -> None:
+        """Nothing was heard for longer than can be: let whoever waits know."""
+        patience_ends = min(self.ends_at, self.heard + SILENCE_SEC) if self.shows_life else self.ends_at
+        if now >= patience_ends and self.answered is not None and not self.answered.done():
+            self.answered.set_exception(TimeoutError("nothing was heard of a request for jobs"))
+
+    def end(self) -> Pulled | None:
         """The request is over; what came is handed out once."""
         if self.answered is not None and self.answered.done() and not self.answered.cancelled():
             self.answered.exception()  # so that nobody complains that nobody looked
         answer, self.answer, self.answered = self.answer, None, None
         return answer
 
-    def accept(self, message: Msg, *, adopted: bool = False) -> bool:
+    def accept(self, message: Pulled, *, adopted: bool = False) -> bool:
         """Take the answer, even if it is ``adopted``, meant for another; False if nobody waits for one."""
         if self.answered is None or self.answered.done():
             return False
@@ -91,11 +135,12 @@ class Pulls:
         self._stream = stream
         self._idle: list[_Channel] = []
         self._out: set[_Channel] = set()
-        self._kept: dict[str, deque[Msg]] = {}
+        self._kept: dict[str, deque[Pulled]] = {}
+        self._ticking: asyncio.TimerHandle | None = None
         self._chores: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
-    async def next(self, consumer: str, *, timeout_sec: float) -> Msg | None:
+    async def next(self, consumer: str, *, timeout_sec: float) -> Pulled | None:
         """The next job of a consumer; None if the server says there was none in time.
 
         UnavailableError if it did not say: the connection broke, the request got lost, or it was refused.
@@ -116,7 +161,7 @@ class Pulls:
         else:
             self._out.discard(channel)
             self._idle.append(channel)
-        if answer is not None and _is_job(answer):
+        if answer is not None and answer.is_job:
             return answer
         _raise_unless_empty(answer)
         return None
@@ -146,46 +191,48 @@ class Pulls:
     async def _open(self) -> _Channel:
         channel = _Channel(self._connection.nc.new_inbox())
 
-        async def on_message(message: Msg) -> None:
+        def told(subject: bytes, data: bytes, headers: bytes | None, reply: bytes) -> None:
             channel.heard = asyncio.get_running_loop().time()
-            if _is_job(message):
+            message = Pulled(subject.decode(), data, headers, reply.decode())
+            if message.is_job:
                 if not channel.accept(message):
                     self._find_taker(channel.consumer, message)
-            elif _status(message) != _HEARTBEAT:
+            elif not (headers or b"").startswith(_HEARTBEAT):
                 channel.accept(message)
 
         with translated():
-            channel.subscription = await self._connection.nc.subscribe(channel.inbox, cb=on_message)
+            channel.subscription = await self._connection.nc.listen(channel.inbox, told)
         return channel
 
     async def _request(self, channel: _Channel, consumer: str, timeout_sec: float) -> None:
         """Send a request and wait until it is answered; UnavailableError if it got lost."""
-        loop = asyncio.get_running_loop()
         timeout_sec = max(timeout_sec, _SHORTEST_SEC)
-        shows_life = timeout_sec >= 2 * HEARTBEAT_SEC
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{consumer}"
         with translated(), self._connection.awaiting() as answered:
-            channel.begin(consumer, answered)
-            await self._connection.nc.publish(
-                subject, _request_body(timeout_sec, shows_life=shows_life), reply=channel.inbox
-            )
-            end = channel.since + timeout_sec + GRACE_SEC
-            while not answered.done():
-                patience = (min(end, channel.heard + SILENCE_SEC) if shows_life else end) - loop.time()
-                if patience <= 0:
-                    raise TimeoutError("nothing was heard of a request for jobs")
-                await asyncio.wait({answered}, timeout=patience)
-            answered.result()
+            channel.begin(consumer, answered, timeout_sec)
+            if self._ticking is None:
+                self._ticking = asyncio.get_running_loop().call_later(_TICK_SEC, self._tick)
+            body = _request_body(timeout_sec, shows_life=channel.shows_life)
+            await self._connection.nc.tell(subject, body, reply=channel.inbox)
+            await answered
+
+    def _tick(self) -> None:
+        """One timer for all that is out: a job comes long before it, as a rule, and none has to be taken back."""
+        loop, self._ticking = asyncio.get_running_loop(), None
+        for channel in self._out:
+            channel.give_up_if_lost(loop.time())
+        if self._out:
+            self._ticking = loop.call_later(_TICK_SEC, self._tick)
 
     def _give_up(self, channel: _Channel) -> None:
         """Nobody waits for the answer any more."""
         self._out.discard(channel)
         answer = channel.end()
-        if answer is not None and _is_job(answer):
+        if answer is not None and answer.is_job:
             self._find_taker(channel.consumer, answer)
         self._do(self._retire(channel))
 
-    def _find_taker(self, consumer: str, job: Msg) -> None:
+    def _find_taker(self, consumer: str, job: Pulled) -> None:
         """A job came for a request that was given up: let another have it, or keep it for the next for a moment."""
         for channel in self._out:
             if channel.consumer == consumer and channel.accept(job, adopted=True):
@@ -193,7 +240,7 @@ class Pulls:
         self._kept.setdefault(consumer, deque()).append(job)
         asyncio.get_running_loop().call_later(KEEP_SEC, self._stop_keeping, consumer, job)
 
-    def _stop_keeping(self, consumer: str, job: Msg) -> None:
+    def _stop_keeping(self, consumer: str, job: Pulled) -> None:
         kept = self._kept[consumer]
         if any(other is job for other in kept):
             kept.remove(job)
@@ -211,12 +258,12 @@ class Pulls:
                 await self._closing.wait()
                 await self._connection.nc.flush()
         with contextlib.suppress(nats.errors.Error):
-            await subscription.unsubscribe()
+            await self._connection.nc.leave(subscription)
 
-    async def _send_back(self, message: Msg) -> None:
+    async def _send_back(self, message: Pulled) -> None:
         """Let somebody else have the job now; should that fail, it comes back after the ack wait."""
         with contextlib.suppress(*UNREACHABLE):
-            await self._connection.nc.publish(message.reply, _NAK)
+            await self._connection.nc.tell(message.reply, _NAK)
 
     def _do(self, chore: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(chore)
@@ -231,19 +278,10 @@ def _request_body(timeout_sec: float, *, shows_life: bool) -> bytes:
     return msgspec.json.encode(body)
 
 
-def _is_job(message: Msg) -> bool:
-    """A job can be acknowledged; a word from the server about the request cannot."""
-    return message.reply.startswith(_ACK_SUBJECTS)
-
-
-def _status(message: Msg) -> str:
-    return (message.headers or {}).get(Header.STATUS, "")
-
-
-def _raise_unless_empty(message: Msg | None) -> None:
+def _raise_unless_empty(message: Pulled | None) -> None:
     """The server's last word about a request: that there was nothing in time, or an error."""
-    headers = (message.headers if message is not None else None) or {}
-    status, told = headers.get(Header.STATUS, ""), headers.get(Header.DESCRIPTION, "").strip()
+    headers = parsed_headers(message.headers if message is not None else None)
+    status, told = headers.get("Status", ""), headers.get("Description", "").strip()
     if status in {"404", "408"}:
         return
     if status == "503" or "Consumer Deleted" in told:

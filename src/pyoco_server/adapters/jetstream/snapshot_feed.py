@@ -102,7 +102,7 @@ class JetStreamSnapshotFeed:
             await self._connection.nc.listen(self._live, self._announced)
         self._is_listening = True
 
-    def _announced(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
+    def _announced(self, subject: bytes, data: bytes, headers: bytes | None, _reply: bytes) -> None:
         self._changed.set()
         run_id = subject[self._run_id_at :].decode(errors="replace")
         change = self._heard.take(run_id, data, headers)

@@ -115,7 +115,7 @@ class StreamReader:
             finally:
                 del self._pages[token]
 
-    def _take(self, subject: bytes, data: bytes, headers: bytes | None) -> None:
+    def _take(self, subject: bytes, data: bytes, headers: bytes | None, _reply: bytes) -> None:
         collector = self._pages.get(subject.rpartition(b".")[2].decode(errors="replace"))
         if collector is not None:
             collector.take(parsed_headers(headers), data)

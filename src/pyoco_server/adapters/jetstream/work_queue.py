@@ -3,14 +3,13 @@
 import asyncio
 from typing import Final
 
-from nats.aio.msg import Msg
 from nats.js.api import Header
 from nats.js.errors import NotFoundError
 
 from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
 from pyoco_server.adapters.jetstream.consumers import Consumer, Consumers, Settings
 from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.pulls import GRACE_SEC, ConsumerGoneError, Pulls
+from pyoco_server.adapters.jetstream.pulls import GRACE_SEC, ConsumerGoneError, Pulled, Pulls
 from pyoco_server.app.ports import TooLargeError, UnavailableError
 
 _REFRESH_SEC: Final = 30.0
@@ -35,7 +34,7 @@ class JetStreamDelivery:
         "times_delivered",
     )
 
-    def __init__(self, connection: Connection, message: Msg, tag: str, settings: Settings) -> None:
+    def __init__(self, connection: Connection, message: Pulled, tag: str, settings: Settings) -> None:
         self._connection = connection
         self._message = message
         self._ack_wait_sec = settings.ack_wait_sec
@@ -43,7 +42,7 @@ class JetStreamDelivery:
         self.tag = tag
         self.subject = message.subject
         self.body = message.data
-        self.times_delivered = message.metadata.num_delivered
+        self.times_delivered = message.times_delivered
         self.is_last = 0 < settings.max_deliver <= self.times_delivered
 
     async def ack(self) -> None:
