@@ -147,8 +147,12 @@ def test_who_flushes_has_been_heard(jetstream: JetStream) -> None:
             await connection.nc.flush()
             [link] = proxy.links
             link.hold()
-            await connection.nc.listen("heard", lambda *_: None)
-            flushing = asyncio.create_task(connection.nc.flush())
+
+            async def listen_and_flush() -> None:
+                await connection.nc.listen("heard", lambda *_: None)
+                await connection.nc.flush()
+
+            flushing = asyncio.create_task(listen_and_flush())
             await wait_until(lambda: b"PING" in b"".join(link.held or []) and b"SUB heard" in b"".join(link.held or []))
             sent = b"".join(link.held or [])
             assert sent.index(b"SUB heard") < sent.index(b"PING")
