@@ -8,6 +8,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from pyoco_server.app.context import TaskContext
@@ -85,6 +86,8 @@ def refuse_unfit(task: TaskSpec, function: Function) -> None:
 
 def is_async(function: Function) -> bool:
     """Does calling the function make a coroutine? Cheap for one made for a single call, which nobody else looks at."""
+    if type(function) is FunctionType and function.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
     known = _known.get(id(function))
     if known is not None and known[0]() is function:
         return known[1].is_async

@@ -322,7 +322,7 @@ class Driver:
             work.close()
             return
         self._busy += 1
-        task = asyncio.create_task(work, name=f"{self.execution.execution_id}/{node_id} {kind}")
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.execution.execution_id}/{node_id} {kind}")
         self._running[node_id, kind] = task
         task.add_done_callback(lambda done: self._finished((node_id, kind), done))
 

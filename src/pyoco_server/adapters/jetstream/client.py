@@ -74,7 +74,8 @@ class NatsClient(Client):
         self._asked_at.append((loop.time() + timeout, token))
         if self._timer is None:
             self._timer = loop.call_later(timeout, self._give_up)
-        await self._send(_command(subject, f"{self._inbox}{self._questions}", headers, payload), len(payload))
+        if self._send(_command(subject, f"{self._inbox}{self._questions}", headers, payload), len(payload)):
+            await self._flush_pending()
         answer = await answered
         if answer.headers is not None and answer.headers.startswith(_NOBODY_THERE):
             raise nats.errors.NoRespondersError
@@ -83,7 +84,8 @@ class NatsClient(Client):
     async def tell(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
         """Send, and wait for nothing; lost if the connection breaks. What is answered comes in under ``reply``."""
         self._refuse_unless_connected()
-        await self._send(_command(subject, reply, b"", payload), len(payload))
+        if self._send(_command(subject, reply, b"", payload), len(payload)):
+            await self._flush_pending()
 
     async def listen(self, subject: str, told: Told) -> Subscription:
         """Be told of messages where they are read; leave by :meth:`leave`."""
@@ -125,6 +127,8 @@ class NatsClient(Client):
             self._timer = loop.call_at(self._asked_at[0][0], self._give_up)
 
     def _refuse_unless_connected(self) -> None:
+        if self._status == Client.CONNECTED:  # as it nearly always is
+            return
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
         if self.is_draining_pubs:
@@ -132,13 +136,13 @@ class NatsClient(Client):
         if not self.is_connected:
             raise nats.errors.OutboundBufferLimitError
 
-    async def _send(self, command: bytes, size: int) -> None:
+    def _send(self, command: bytes, size: int) -> bool:
+        """Have it sent; returns whether whoever sends has to be told."""
         self.stats["out_msgs"] += 1
         self.stats["out_bytes"] += size
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if self._flush_queue is not None and self._flush_queue.empty():
-            await self._flush_pending()
+        return self._flush_queue is not None and self._flush_queue.empty()
 
     # --- What the library does otherwise -----------------------------------------------------------------------------
 
