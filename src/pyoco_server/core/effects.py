@@ -4,8 +4,8 @@ Effects are derived from events that are already durable, so losing one loses no
 again from the log.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -17,12 +17,11 @@ from pyoco_server.core.payloads import (
     ExecutionFailed,
     NodeFailReported,
     NodeInterruptRequested,
-    NodePayload,
     NodeReady,
     NodeResumed,
     Payload,
 )
-from pyoco_server.core.state import ExecutionState, NodeState
+from pyoco_server.core.state import ExecutionState
 from pyoco_server.core.transitions import ExecutionStatus, NodeStatus
 from pyoco_server.core.wire import JsonObject
 
@@ -68,42 +67,50 @@ Effect = RunNode | RetryNode | InterruptNode | WakeNode | EndExecution
 
 def effects(events: Iterable[Event], state: ExecutionState) -> list[Effect]:
     """What ``events`` ask for, given the state after all of them; what they themselves undid is left out."""
-    wanted = [_effect(event.payload, state) for event in events if type(event.payload) in _MAY_ASK]
-    return [effect for effect in wanted if effect is not None]
+    found = list[Effect]()
+    for event in events:
+        asks_for = _ASKS_FOR.get(type(event.payload))
+        effect = None if asks_for is None else asks_for(event.payload, state)
+        if effect is not None:
+            found.append(effect)
+    return found
 
 
-_MAY_ASK: Final = frozenset(
-    {
-        ExecutionCompleted,
-        ExecutionFailed,
-        ExecutionCanceled,
-        NodeReady,
-        NodeFailReported,
-        NodeResumed,
-        NodeInterruptRequested,
-    }
-)
-"""The other events are records: nobody has to act on them."""
+def _end(_: ExecutionCompleted | ExecutionFailed | ExecutionCanceled, state: ExecutionState) -> Effect | None:
+    return EndExecution(state.status) if state.is_terminal else None
 
 
-def _effect(payload: Payload, state: ExecutionState) -> Effect | None:
-    if not isinstance(payload, NodePayload):
-        return EndExecution(state.status) if state.is_terminal else None
+def _run(payload: NodeReady, state: ExecutionState) -> Effect | None:
     node = state.nodes.get(payload.node_id)
-    return None if node is None else _node_effect(payload, node)
+    if node is None or node.status is not NodeStatus.READY or node.node_type in CONTROL:
+        return None
+    return RunNode(node.node_id, node.attempt + 1)
 
 
-def _node_effect(payload: NodePayload, node: NodeState) -> Effect | None:
-    match payload:
-        case NodeReady():
-            runs = node.status is NodeStatus.READY and node.node_type not in CONTROL
-            return RunNode(node.node_id, node.attempt + 1) if runs else None
-        case NodeFailReported():
-            tries_again = node.status is NodeStatus.RUNNING and not node.is_at_work
-            return RetryNode(node.node_id, node.attempt + 1) if tries_again else None
-        case NodeResumed(extra=extra):
-            return WakeNode(node.node_id, node.attempt, extra) if node.is_at_work else None
-        case NodeInterruptRequested(worker_id=worker_id):
-            return InterruptNode(node.node_id, node.attempt, worker_id)
-        case _:  # not one of those that ask for anything
-            return None
+def _retry(payload: NodeFailReported, state: ExecutionState) -> Effect | None:
+    node = state.nodes.get(payload.node_id)
+    if node is None or node.status is not NodeStatus.RUNNING or node.is_at_work:
+        return None
+    return RetryNode(node.node_id, node.attempt + 1)
+
+
+def _wake(payload: NodeResumed, state: ExecutionState) -> Effect | None:
+    node = state.nodes.get(payload.node_id)
+    return WakeNode(node.node_id, node.attempt, payload.extra) if node is not None and node.is_at_work else None
+
+
+def _interrupt(payload: NodeInterruptRequested, state: ExecutionState) -> Effect | None:
+    node = state.nodes.get(payload.node_id)
+    return None if node is None else InterruptNode(node.node_id, node.attempt, payload.worker_id)
+
+
+_ASKS_FOR: Final[dict[type[Payload], Callable[[Any, ExecutionState], Effect | None]]] = {
+    ExecutionCompleted: _end,
+    ExecutionFailed: _end,
+    ExecutionCanceled: _end,
+    NodeReady: _run,
+    NodeFailReported: _retry,
+    NodeResumed: _wake,
+    NodeInterruptRequested: _interrupt,
+}
+"""The other events are records: nobody has to act on them."""

@@ -71,15 +71,12 @@ def remember(graph: Graph, opened: Commit) -> None:
     if graph.opening is not None or after.status is not ExecutionStatus.ACTIVE or after.is_cancel_requested:
         return
     places = {event.event_id: place for place, event in enumerate(events)}
-    steps = list[_Step]()
-    for event in events[1:]:
-        cause = places.get(event.causation_id or "")
-        if cause is None or event.actor != ORCHESTRATOR or event.payload.extra:
-            return
-        steps.append(_Step(type(event.payload), _fields(event.payload), cause))
+    steps = [
+        _Step(type(event.payload), _fields(event.payload), places[event.causation_id or ""]) for event in events[1:]
+    ]
     graph.opening = Opening(graph, tuple(steps), after)
 
 
 def _fields(payload: Payload) -> dict[str, Any]:
-    """But for what a graph tells of a node, which is asked for anew."""
+    """But for what a graph tells of a node, which is asked for anew; the orchestrator adds nothing of its own."""
     return {name: getattr(payload, name) for name in payload.__struct_fields__ if name not in {"extra", "meta"}}
