@@ -19,6 +19,7 @@ from pyoco_server.core import (
     handle,
     initial_state,
 )
+from pyoco_server.core.opening import opening_of
 from tests.build import T0, USER, Ids, chain, diamond, graph, types
 from tests.properties.graphs import runnable_graphs
 
@@ -55,16 +56,16 @@ def test_what_is_remembered_is_what_would_be_worked_out(drawn: Graph, correlatio
 
 @pytest.mark.parametrize("on", [chain("a", "b"), diamond("a", "b"), graph("s:Start a b z:Success", "s>a s>b a>z b>z")])
 def test_it_is_remembered(on: Graph) -> None:
-    assert on.opening is None
+    assert opening_of(on) is None
     started(on, created("first", on), T0)
-    assert on.opening is not None
+    assert opening_of(on) is not None
 
 
 @pytest.mark.parametrize("end", ["Success", "Failed", "Canceled"])
 def test_of_a_graph_without_work_nothing_is(end: str) -> None:
     on = graph(f"s:Start z:{end}", "s>z")
     first, second = (started(on, created(name, on), T0) for name in ("first", "second"))
-    assert on.opening is None
+    assert opening_of(on) is None
     assert types(first.events) == types(second.events)
     assert first.state.is_terminal
     assert second.state.is_terminal

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, unique
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -30,9 +30,6 @@ from pyoco_server.core.wire import (
     read,
     read_extensible,
 )
-
-if TYPE_CHECKING:
-    from pyoco_server.core.opening import Opening
 
 
 class NodeType:
@@ -131,8 +128,8 @@ class Graph:
         "extra",
         "graph_id",
         "nodes",
-        "opening",
         "order",
+        "remembered",
         "start",
     )
 
@@ -159,8 +156,8 @@ class Graph:
         self._outgoing: Final = {node_id: tuple(found) for node_id, found in outgoing.items()}
         self._incoming: Final = {node_id: tuple(found) for node_id, found in incoming.items()}
         self._places: Final = dict[str, bytes]()
-        self.opening: Opening | None = None
-        """What follows from the start of its executions, once that has been seen."""
+        self.remembered: Final = dict[type, Any]()
+        """What others have worked out of it, by what that is; it holds as long as the graph does."""
         self._rules: Final = {node.node_id: _rule(node, predicates) for node in listed}
         self._branches: Final = branch_names(
             self.order,

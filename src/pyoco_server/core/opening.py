@@ -65,16 +65,22 @@ def is_about_to_open(state: ExecutionState) -> bool:
     return state.version == 1 and state.exists and state.started_at is None and not state.nodes
 
 
+def opening_of(graph: Graph) -> Opening | None:
+    """What is remembered of the graph."""
+    found: Opening | None = graph.remembered.get(Opening)
+    return found
+
+
 def remember(graph: Graph, opened: Commit) -> None:
     """Keep what the first execution of a graph shows of all others, unless it came further than to its first nodes."""
     events, after = opened
-    if graph.opening is not None or after.status is not ExecutionStatus.ACTIVE or after.is_cancel_requested:
+    if after.status is not ExecutionStatus.ACTIVE or after.is_cancel_requested:
         return
     places = {event.event_id: place for place, event in enumerate(events)}
     steps = [
         _Step(type(event.payload), _fields(event.payload), places[event.causation_id or ""]) for event in events[1:]
     ]
-    graph.opening = Opening(graph, tuple(steps), after)
+    graph.remembered[Opening] = Opening(graph, tuple(steps), after)
 
 
 def _fields(payload: Payload) -> dict[str, Any]:

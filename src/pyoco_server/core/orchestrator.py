@@ -19,7 +19,7 @@ from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, NewId, Stamp
 from pyoco_server.core.failing import stop_node
 from pyoco_server.core.graph import CONTROL, Graph
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle_stamped
-from pyoco_server.core.opening import is_about_to_open, remember
+from pyoco_server.core.opening import is_about_to_open, opening_of, remember
 from pyoco_server.core.payloads import ExecutionFailed, NodeCanceled, NodeCreated, NodeMeta, NodeReady
 from pyoco_server.core.placing import is_situated, situate
 from pyoco_server.core.reducer import fold
@@ -96,8 +96,9 @@ def commit(
     if isinstance(command, StartNode) and is_situated(graph, state):
         return Commit(events, fold(events, state))  # nothing follows from a beginning
     is_opening = isinstance(command, StartExecution) and is_about_to_open(state)
-    if is_opening and graph.opening is not None:
-        return graph.opening.of(state, events[0], stamp)
+    opening = opening_of(graph) if is_opening else None
+    if opening is not None:
+        return opening.of(state, events[0], stamp)
     draft = Draft(state, stamp)
     work = Consequences(graph, draft, cancel_mode=cancel_mode)
     if events:
