@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,10 +161,20 @@ def test_the_platform_itself(client: Client) -> None:
     assert "pyoco_workers_alive_total 1" in client.metrics()
 
 
+def _letter_of(client: Client, run_id: str) -> dict[str, Any]:
+    """It comes a moment after the run is seen to have failed."""
+    ends_at = time.monotonic() + LIMIT_SEC
+    while True:
+        found = [one for one in client.dlq() if one["entry"].get("run_id") == run_id]
+        if found or time.monotonic() > ends_at:
+            return dict(found[0])
+        time.sleep(0.02)
+
+
 def test_a_run_without_a_flow_is_a_dead_letter(client: Client) -> None:
     run_id = client.submit("there is no such flow")
     assert client.wait(run_id, LIMIT_SEC)["status"] == "FAILED"
-    letter = next(one for one in client.dlq() if one["entry"].get("run_id") == run_id)
+    letter = _letter_of(client, run_id)
     assert letter["entry"]["reason"] == "flow_not_found"
     assert client.dead_letter(letter["sequence"]) == letter
 

@@ -20,7 +20,7 @@ from pyoco_server.client import AsyncClient, Client
 from pyoco_server.client.errors import GatewayUnreachableError
 from tests.client.scripted_gateway import Answer, ScriptedGateway, says
 
-SIZE = 48 * 1024 * 1024
+SIZE = 128 * 1024 * 1024
 NAME = "big-1-py3-none-any.whl"
 ANSWER = b'{"name": "big-1-py3-none-any.whl"}'
 

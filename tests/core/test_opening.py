@@ -1,5 +1,7 @@
 """What is remembered of a graph's first execution is what would be worked out for every other."""
 
+import gc
+import weakref
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +20,7 @@ from pyoco_server.core import (
     graph_to_dict,
     handle,
     initial_state,
+    orchestrate,
 )
 from pyoco_server.core.opening import opening_of
 from tests.build import T0, USER, Ids, chain, diamond, graph, types
@@ -98,3 +101,42 @@ def test_an_execution_that_somebody_else_began_is_looked_at() -> None:
     )
     assert whole.state.nodes
     assert started(on, whole.state, T0) == started(anew(on), whole.state, T0)
+
+
+def test_nothing_of_the_first_execution_is_kept() -> None:
+    on = chain("a")
+    started(on, created("first", on, input={"params": {"password": "hunter2"}}), T0)
+    kept: Any = opening_of(on)
+    assert (kept._after.execution_id, kept._after.input, kept._after.created_at) == ("", None, None)
+    gc.disable()
+    try:
+        gone = weakref.ref(kept)
+        del kept
+        on.remembered.clear()
+        assert gone() is None
+        assert not [one for one in gc.get_referents(on) if one is on]
+    finally:
+        gc.enable()
+
+
+def test_where_ids_are_given_twice_nothing_is_remembered() -> None:
+    on = chain("a")
+    start = decode_command({"type": "StartExecution", "executionId": "first", "actor": USER})
+    for _ in range(2):
+        made = commit(on, created("first", on), start, now=T0, new_id=lambda: "same")
+        assert types(made.events)[0] == "EXECUTION_STARTED"
+    assert opening_of(on) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(runnable_graphs)
+def test_nothing_follows_from_a_beginning(drawn: Graph) -> None:
+    """It is committed without looking: who looks at everything afterwards finds nothing to do."""
+    state = started(drawn, created("first", drawn), T0).state
+    for node in state.live_nodes():
+        begin = {"type": "StartNode", "executionId": "first", "actor": USER, "nodeId": node.node_id, "attempt": 1}
+        made = commit(drawn, state, decode_command(begin), now=T0, new_id=Ids())
+        assert types(made.events) == ["NODE_STARTED"]
+        assert made.state == fold(made.events, state)
+        assert orchestrate(drawn, made.state, now=T0, new_id=Ids()) == []
+        state = made.state

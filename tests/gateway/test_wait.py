@@ -128,14 +128,14 @@ class Lagging:
 
 
 @pytest.mark.parametrize("looks", [1, 3, 1_000_000])
-@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "lagging"}])
 def test_a_submission_is_accepted_also_where_the_run_cannot_be_seen_yet(
-    stand: Stand, client: httpx.Client, headers: dict[str, str], looks: int
+    stand: Stand, client: httpx.Client, looks: int
 ) -> None:
+    """Who submits under a key looks for the run: it may be somebody else's."""
     services = stand.services
     stand.app.state.services = dataclasses.replace(services, snapshots=Lagging(services.snapshots, looks))
     try:
-        given = {name: unique(value) for name, value in headers.items()}
+        given = {"Idempotency-Key": unique("lagging")}
         answer = client.post("/runs?wait_sec=2", json={"flow_name": "hello"}, headers=given)
     finally:
         stand.app.state.services = services
@@ -159,9 +159,42 @@ def test_who_submits_and_waits_is_told_without_a_look(stand: Stand, client: http
     assert looking.left == 0
 
 
-def test_of_a_run_nobody_takes_the_newest_is_told_when_the_time_is_up(client: httpx.Client) -> None:
-    answer = client.post("/runs?wait_sec=0.2", json={"flow_name": "hello", "tag": unique("nobody")}).json()
-    assert answer["status"] == answer["snapshot"]["status"] == "PENDING"
+def test_a_submission_is_accepted_also_where_nothing_was_told_and_nothing_is_seen(
+    stand: Stand, client: httpx.Client
+) -> None:
+    services, ends = stand.services, RunEnds(most=10, most_per_client=10)  # which nobody tells anything
+    blind = dataclasses.replace(services, snapshots=Lagging(services.snapshots, 1_000_000), ends=ends)
+    stand.app.state.services = blind
+    try:
+        said = client.post("/runs?wait_sec=0.3", json={"flow_name": "hello"})
+    finally:
+        stand.app.state.services = services
+    assert said.status_code == 200, said.text
+    assert said.json()["status"] == "PENDING"
+    assert until(client, said.json()["run_id"], lambda snapshot: snapshot["status"] == "COMPLETED")
+
+
+def test_where_too_many_wait_a_submission_is_accepted_and_not_waited_for(stand: Stand, client: httpx.Client) -> None:
+    services = stand.services
+    full = dataclasses.replace(services, ends=RunEnds(most=0, most_per_client=0))
+    stand.app.state.services = full
+    try:
+        said = client.post("/runs?wait_sec=20", json={"flow_name": "hello"}).json()
+    finally:
+        stand.app.state.services = services
+    assert said.keys() == {"run_id", "status"}
+    assert until(client, said["run_id"], lambda snapshot: snapshot["status"] == "COMPLETED")
+
+
+@pytest.mark.parametrize("said", ["5&wait_sec=6", "%35", "5&", "1e1", "30"])
+def test_however_it_is_written_it_is_waited_for(client: httpx.Client, said: str) -> None:
+    answer = client.post(f"/runs?wait_sec={said}", json={"flow_name": "hello"}).json()
+    assert answer["snapshot"]["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize("said", ["30.0000001", "0031", "9999", "", "5,5"])
+def test_however_it_is_written_what_is_not_valid_is_refused(client: httpx.Client, said: str) -> None:
+    check_error(client.post(f"/runs?wait_sec={said}", json={"flow_name": "hello"}), 422, "ERR-PYOCO-0002")
 
 
 def test_who_has_left_is_not_waited_with(stand: Stand) -> None:
@@ -177,13 +210,18 @@ def test_who_has_left_is_not_waited_with(stand: Stand) -> None:
     stand.call(nobody_waits)
 
 
-def test_a_gateway_that_stops_answers_those_who_wait(stand: Stand) -> None:
+@pytest.mark.parametrize("how", ["GET", "POST"])
+def test_a_gateway_that_stops_answers_those_who_wait(stand: Stand, how: str) -> None:
     with stand.client() as client:
-        run_id = submit(client, tag=unique("nobody"))
+        tag = unique("nobody")
+        run_id = submit(client, tag=tag)
         answers: list[httpx.Response] = []
-        waiting_for_it = threading.Thread(
-            target=lambda: answers.append(client.get(f"/runs/{run_id}", params={"wait_sec": 30}, timeout=40))
-        )
+
+        def wait() -> None:
+            path, body = (f"/runs/{run_id}", None) if how == "GET" else ("/runs", {"flow_name": "hello", "tag": tag})
+            answers.append(client.request(how, path, params={"wait_sec": 30}, json=body, timeout=40))
+
+        waiting_for_it = threading.Thread(target=wait)
         waiting_for_it.start()
 
         async def close(services: Services) -> None:

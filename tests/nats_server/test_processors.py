@@ -4,39 +4,50 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.adapters.nats_server import NatsServer
-from pyoco_server.adapters.nats_server.configuration import SyncedBy
+from pyoco_server.adapters.nats_server import Durability, NatsServer
 from pyoco_server.adapters.nats_server.processors import GO_VARIABLE, environment, processors_here
 from tests.nats_server.servers import run
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 that is what is tried
 
 
 @pytest.mark.parametrize(
     ("processors", "most"), [(1, "1"), (2, "1"), (4, "1"), (7, "1"), (8, "2"), (9, None), (64, None)]
 )
 def test_it_leaves_most_of_a_small_machine_to_those_who_use_it(processors: int, most: str | None) -> None:
-    made = environment({"PATH": "/bin"}, processors=processors, synced_by="clients")
+    made = environment({"PATH": "/bin"}, processors=processors, synced_by="clients", is_for_others=False)
     assert made == {"PATH": "/bin"} | ({} if most is None else {GO_VARIABLE: most})
 
 
 def test_whoever_has_decided_is_not_overruled() -> None:
-    assert environment({GO_VARIABLE: "3"}, processors=2, synced_by="nobody") == {GO_VARIABLE: "3"}
+    given = {GO_VARIABLE: "3"}
+    assert environment(given, processors=2, synced_by="nobody", is_for_others=False) == given
 
 
 def test_one_that_waits_for_the_disk_itself_is_left_alone() -> None:
-    assert environment({}, processors=2, synced_by="server") == {}
+    assert environment({}, processors=2, synced_by="server", is_for_others=False) == {}
+
+
+def test_one_that_other_machines_use_is_left_alone() -> None:
+    assert environment({}, processors=2, synced_by="nobody", is_for_others=True) == {}
 
 
 def environment_of(pid: int | None) -> dict[str, str]:
     return dict(entry.partition("=")[::2] for entry in Path(f"/proc/{pid}/environ").read_text().split("\0"))
 
 
-@pytest.mark.parametrize("synced_by", ["clients", "server"])
-def test_a_server_is_started_that_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced_by: SyncedBy) -> None:
+@pytest.mark.parametrize(
+    ("host", "durability"), [("127.0.0.1", "sync"), ("127.0.0.1", "fast"), (EVERYWHERE, "sync"), (EVERYWHERE, "fast")]
+)
+def test_a_server_is_started_that_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, durability: Durability
+) -> None:
     monkeypatch.delenv(GO_VARIABLE, raising=False)
 
     async def main() -> dict[str, str]:
-        async with NatsServer(tmp_path, synced_by=synced_by) as server:
+        async with NatsServer(tmp_path, host=host, durability=durability) as server:
             return environment_of(server.pid)
 
-    wanted = environment({}, processors=processors_here(), synced_by=synced_by)
+    is_for_others = host == EVERYWHERE
+    wanted = environment({}, processors=processors_here(), synced_by="nobody", is_for_others=is_for_others)
     assert run(main).get(GO_VARIABLE) == wanted.get(GO_VARIABLE)

@@ -12,7 +12,17 @@ from typing import Final
 _SOURCE: Final = random.Random()  # noqa: S311 not secrets
 _VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
-os.register_at_fork(after_in_child=_SOURCE.seed)  # a forked child must not make its parent's ids
+_forks = 0
+
+
+def _forked() -> None:
+    """A forked child must not make its parent's ids."""
+    global _forks  # noqa: PLW0603 there is one process
+    _SOURCE.seed()
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def uuid_maker(source: random.Random | None = None) -> Callable[[], str]:
@@ -32,15 +42,14 @@ def series_maker() -> Callable[[], str]:
     What tells them from those of all others is their beginning, of 74 random bits; among themselves they are counted.
     """
     new_id = uuid_maker()
-    beginning, numbers = "", itertools.count()
-
-    def begin() -> None:
-        nonlocal beginning, numbers
-        beginning, numbers = new_id()[:-12], itertools.count(_SOURCE.getrandbits(46))
+    beginning, numbers, begun_after = "", itertools.count(), -1
 
     def next_id() -> str:
+        nonlocal beginning, numbers, begun_after
+        if begun_after != _forks:
+            beginning, numbers = new_id()[:-12], itertools.count(_SOURCE.getrandbits(46))
+            begun_after = _forks
         return f"{beginning}{next(numbers):012x}"
 
-    begin()
-    os.register_at_fork(after_in_child=begin)  # after the generator was seeded anew, which was registered before
+    next_id()  # so that threads find it begun
     return next_id

@@ -116,7 +116,10 @@ class _WireEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
 
 class Graph:
-    """A checked, immutable graph. Building one that cannot run raises :class:`GraphError`."""
+    """A checked, immutable graph. Building one that cannot run raises :class:`GraphError`.
+
+    It may remember what others have worked out of it; that changes nothing about it.
+    """
 
     __slots__ = (
         "_branches",

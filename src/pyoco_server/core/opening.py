@@ -31,20 +31,20 @@ class _Step(NamedTuple):
 class Opening:
     """What follows from the start of any execution of one graph."""
 
-    __slots__ = ("_after", "_graph", "_steps")
+    __slots__ = ("__weakref__", "_after", "_steps")
 
-    def __init__(self, graph: Graph, steps: tuple[_Step, ...], after: ExecutionState) -> None:
-        self._graph = graph
+    def __init__(self, steps: tuple[_Step, ...], after: ExecutionState) -> None:
         self._steps = steps
-        self._after = after
+        # Nothing of the execution it was seen of is kept.
+        self._after = _replace(after, execution_id="", created_at=None, started_at=None, input=None)
 
-    def of(self, state: ExecutionState, started: Event, stamp: Stamp) -> Commit:
+    def of(self, graph: Graph, state: ExecutionState, started: Event, stamp: Stamp) -> Commit:
         """The commit that begins with ``started``; ``state`` is as it was before, see :func:`is_about_to_open`."""
         events = [started]
         for made_of, fields, cause in self._steps:
             # Payloads are made anew, and with them what they hold: whoever has one may keep it, and change it.
             payload = (
-                NodeCreated(**fields, meta=self._graph.told_place(fields["node_id"]))
+                NodeCreated(**fields, meta=graph.told_place(fields["node_id"]))
                 if made_of is NodeCreated
                 else made_of(**fields)
             )
@@ -72,15 +72,20 @@ def opening_of(graph: Graph) -> Opening | None:
 
 
 def remember(graph: Graph, opened: Commit) -> None:
-    """Keep what the first execution of a graph shows of all others, unless it came further than to its first nodes."""
+    """Keep what the first execution of a graph shows of all others, unless it came further than to its first nodes.
+
+    Everything that follows from the start has its cause in the commit.
+    """
     events, after = opened
     if after.status is not ExecutionStatus.ACTIVE or after.is_cancel_requested:
         return
     places = {event.event_id: place for place, event in enumerate(events)}
+    if len(places) < len(events):  # whoever makes the ids gives the same more than once: nobody knows which is meant
+        return
     steps = [
         _Step(type(event.payload), _fields(event.payload), places[event.causation_id or ""]) for event in events[1:]
     ]
-    graph.remembered[Opening] = Opening(graph, tuple(steps), after)
+    graph.remembered[Opening] = Opening(tuple(steps), after)
 
 
 def _fields(payload: Payload) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def commit(
     is_opening = isinstance(command, StartExecution) and is_about_to_open(state)
     opening = opening_of(graph) if is_opening else None
     if opening is not None:
-        return opening.of(state, events[0], stamp)
+        return opening.of(graph, state, events[0], stamp)
     draft = Draft(state, stamp)
     work = Consequences(graph, draft, cancel_mode=cancel_mode)
     if events:

@@ -1,6 +1,7 @@
 """Asking without the library's detours: answers find who asked, silence has an end, and nothing stays behind."""
 
 import asyncio
+import time
 from urllib.parse import urlsplit
 
 import nats.errors
@@ -134,6 +135,37 @@ def test_a_listener_that_raises_costs_nobody_the_connection(
 )
 def test_headers_as_they_came(block: bytes | None, found: dict[str, str]) -> None:
     assert parsed_headers(block) == found
+
+
+def test_what_was_answered_while_nobody_could_look_is_heard(jetstream: JetStream) -> None:
+    """The event loop stood still for longer than anybody waits, as when a disk does: the answers lie there."""
+
+    async def body(connection: Connection, _names: Names) -> None:
+        nc = connection.nc
+        await nc.ask("$JS.API.INFO", b"", b"", timeout=0.3)
+        asking = [asyncio.create_task(nc.ask("$JS.API.INFO", b"", b"", timeout=0.3)) for _ in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(time.sleep, 0.8)
+        answers = await asyncio.gather(*asking)
+        assert all(b"memory" in answer.data for answer in answers)
+
+    jetstream.run(body)
+
+
+def test_who_is_not_answered_is_told_so_also_after_that(jetstream: JetStream) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        nc = connection.nc
+        silent = await nc.listen("silent", lambda *_: None)
+        asking = asyncio.create_task(nc.ask("silent", b"", b"", timeout=0.3))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(time.sleep, 0.8)
+        async with asyncio.timeout(5):
+            with pytest.raises(nats.errors.TimeoutError):
+                await asking
+        await nc.leave(silent)
+
+    jetstream.run(body)
 
 
 def test_who_flushes_has_been_heard(jetstream: JetStream) -> None:

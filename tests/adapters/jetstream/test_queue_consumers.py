@@ -8,6 +8,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.pulls import Pulled
 from pyoco_server.adapters.jetstream.resources import ResourceMismatchError
 from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
 from pyoco_server.app.ports import UnavailableError
@@ -146,3 +147,15 @@ def test_without_the_stream_nothing_can_be_reached(jetstream: JetStream) -> None
                 await attempt()
 
     jetstream.run(body)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "$JS.ACK.PYOCO_WORK.pyoco-cpu.3.17.4.1700000000000000000.0",
+        "$JS.ACK.hub.ACCOUNTHASH.PYOCO_WORK.pyoco-cpu.3.17.4.1700000000000000000.0",
+        "$JS.ACK.hub.ACCOUNTHASH.PYOCO_WORK.pyoco-cpu.3.17.4.1700000000000000000.0.random",
+    ],
+)
+def test_how_often_a_job_was_delivered_is_told_where_it_is_acknowledged(reply: str) -> None:
+    assert Pulled("pyoco.work.cpu", b"", None, reply).times_delivered == 3

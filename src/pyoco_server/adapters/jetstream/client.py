@@ -2,8 +2,8 @@
 
 Much of what a run costs on this side of the wire is asking the server to store something. The library gives every
 request a timer, a random name, a queue and a task to pass through. :meth:`NatsClient.ask` does with a counter, one
-timer for all, and an answer that is handed over where it is read. So do subscriptions made by :meth:`listen`, for those
-who only want to know that something happened.
+timer for all, and an answer that is handed over where it is read. So do subscriptions made by :meth:`listen`, for
+whatever can be taken in at once: that something happened, or a job.
 """
 
 import asyncio
@@ -25,6 +25,12 @@ _SERVERS_OWN: Final = frozenset({"Status", "Description"})
 """Only the server's first line says these; a stored message that has headers of such a name is not an answer."""
 _HEADER_LINE: Final = b"NATS/1.0\r\n"
 _NOBODY_THERE: Final = b"NATS/1.0 503"
+
+AWAY_SEC: Final = 0.25
+"""Who is woken so much later than they wanted to be has not heard anything meanwhile, because nobody did anything."""
+
+READING_SEC: Final = 0.05
+"""How long it takes at most to read what has come in meanwhile."""
 
 
 class Answer(NamedTuple):
@@ -52,6 +58,7 @@ class NatsClient(Client):
         self._token_at = 0
         self._answering: asyncio.Lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
 
     # --- Asking ------------------------------------------------------------------------------------------------------
 
@@ -73,7 +80,7 @@ class NatsClient(Client):
         self._asked[token] = answered
         self._asked_at.append((loop.time() + timeout, token))
         if self._timer is None:
-            self._timer = loop.call_later(timeout, self._give_up)
+            self._wake_at(loop, loop.time() + timeout)
         if self._send(_command(subject, f"{self._inbox}{self._questions}", headers, payload), len(payload)):
             await self._flush_pending()
         answer = await answered
@@ -116,15 +123,21 @@ class NatsClient(Client):
         if answered is not None and not answered.done():
             answered.set_result(Answer(data, headers))
 
+    def _wake_at(self, loop: asyncio.AbstractEventLoop, moment: float) -> None:
+        self._timer, self._wakes_at = loop.call_at(moment, self._give_up), moment
+
     def _give_up(self) -> None:
-        """The time of the oldest questions is up."""
+        """The time of the oldest questions is up, unless we were away: then their answers may lie here unread."""
         loop, self._timer = asyncio.get_running_loop(), None
+        if loop.time() - self._wakes_at > AWAY_SEC:
+            self._wake_at(loop, loop.time() + READING_SEC)
+            return
         while self._asked_at and (self._asked_at[0][0] <= loop.time() or self._asked_at[0][1] not in self._asked):
             answered = self._asked.pop(self._asked_at.popleft()[1], None)
             if answered is not None and not answered.done():
                 answered.set_exception(nats.errors.TimeoutError())
         if self._asked_at:
-            self._timer = loop.call_at(self._asked_at[0][0], self._give_up)
+            self._wake_at(loop, self._asked_at[0][0])
 
     def _refuse_unless_connected(self) -> None:
         if self._status == Client.CONNECTED:  # as it nearly always is

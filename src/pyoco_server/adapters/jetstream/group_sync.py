@@ -8,6 +8,7 @@ began after they asked.
 import asyncio
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -94,12 +95,19 @@ _UNKNOWN_SEC: Final = 0.008
 _REMEMBERED: Final = 16
 """How many syncs count, about; one that takes very long counts as if nothing was known."""
 
+_SLOW_SEC: Final = 0.005
+_PAUSE_SEC: Final = 0.25
+"""A disk that took so long, or has just failed to show that it is quick, is not tried on the loop for so long."""
+
 
 class FileSyncer:
     """Syncs the files of a stream: on the event loop while that is quick, else in a thread of its own.
 
     To hand a sync over to a thread and back takes about as long as a quick disk, for everybody: on the loop it is over
-    sooner, costs less, and what comes in meanwhile shares the next. Nobody else waits for a slow disk.
+    sooner, costs less, and what comes in meanwhile shares the next. For a slow disk nobody else waits, but for the
+    moment in which it is found to be slow.
+
+    How long the disk takes can be seen on the loop only: a thread is told late, and the later the more there is to do.
 
     What a failed sync has lost nobody can tell, and the next one would not mention it: after a failure none succeeds.
     """
@@ -111,20 +119,21 @@ class FileSyncer:
         self._wanted: queue.SimpleQueue[Done | None] = queue.SimpleQueue()
         self._failure: UnavailableError | None = None
         self._usual_sec = _UNKNOWN_SEC
+        self._try_at = math.inf
         self._is_closed = False
         threading.Thread(target=self._work, name=f"sync of {name}", daemon=True).start()
 
     @property
     def is_quick(self) -> bool:
-        """Would a sync be waited for on the event loop?"""
+        """Has the disk shown that it can be waited for on the event loop?"""
         return self._usual_sec < QUICK_SEC
 
     def begin(self, done: Done) -> None:
         """Begin a sync; it may have ended when this returns."""
         if self._is_closed:
             return
-        if self.is_quick:
-            done(self._tried())
+        if self.is_quick or time.perf_counter() >= self._try_at:
+            done(self._tried(self._note_on_loop))
         else:
             self._wanted.put(done)
 
@@ -135,12 +144,12 @@ class FileSyncer:
 
     def _work(self) -> None:
         while (done := self._wanted.get()) is not None:
-            error = self._tried()
+            error = self._tried(self._note_in_thread)
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(done, error)
         self._files.close()
 
-    def _tried(self) -> UnavailableError | None:
+    def _tried(self, note: Callable[[float], None]) -> UnavailableError | None:
         """Sync, and take note of how long that took."""
         began = time.perf_counter()
         try:
@@ -149,8 +158,18 @@ class FileSyncer:
             _log.exception("a sync of %s crashed", self._name, extra={"action": "sync_crashed"})
             return UnavailableError(f"the stream {self._name} cannot be synced: {unexpected!r:.200}")
         finally:
-            took_sec = min(time.perf_counter() - began, _REMEMBERED * _UNKNOWN_SEC)
-            self._usual_sec += (took_sec - self._usual_sec) / _REMEMBERED
+            note(time.perf_counter() - began)
+
+    def _note_on_loop(self, took_sec: float) -> None:
+        self._usual_sec += (min(took_sec, _REMEMBERED * _UNKNOWN_SEC) - self._usual_sec) / _REMEMBERED
+        if took_sec >= QUICK_SEC:
+            self._try_at = time.perf_counter() + _PAUSE_SEC
+
+    def _note_in_thread(self, took_sec: float) -> None:
+        if took_sec >= _SLOW_SEC:
+            self._try_at = time.perf_counter() + _PAUSE_SEC
+        elif self._try_at == math.inf:  # the first, which has more to do than others
+            self._try_at = time.perf_counter()
 
     def _synced(self) -> UnavailableError | None:
         try:

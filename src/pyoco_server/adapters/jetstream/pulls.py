@@ -16,7 +16,7 @@ import msgspec
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from pyoco_server.adapters.jetstream.client import parsed_headers
+from pyoco_server.adapters.jetstream.client import AWAY_SEC, parsed_headers
 from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, translated
 from pyoco_server.app.ports import UnavailableError
 
@@ -137,6 +137,7 @@ class Pulls:
         self._out: set[_Channel] = set()
         self._kept: dict[str, deque[Pulled]] = {}
         self._ticking: asyncio.TimerHandle | None = None
+        self._ticks_at = 0.0
         self._chores: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
@@ -211,18 +212,24 @@ class Pulls:
         with translated(), self._connection.awaiting() as answered:
             channel.begin(consumer, answered, timeout_sec)
             if self._ticking is None:
-                self._ticking = asyncio.get_running_loop().call_later(_TICK_SEC, self._tick)
+                self._tick_later()
             body = _request_body(timeout_sec, shows_life=channel.shows_life)
             await self._connection.nc.tell(subject, body, reply=channel.inbox)
             await answered
 
     def _tick(self) -> None:
         """One timer for all that is out: a job comes long before it, as a rule, and none has to be taken back."""
-        loop, self._ticking = asyncio.get_running_loop(), None
-        for channel in self._out:
-            channel.give_up_if_lost(loop.time())
+        now, self._ticking = asyncio.get_running_loop().time(), None
+        if now - self._ticks_at <= AWAY_SEC:  # else we were away, and what has come may lie here unread
+            for channel in self._out:
+                channel.give_up_if_lost(now)
         if self._out:
-            self._ticking = loop.call_later(_TICK_SEC, self._tick)
+            self._tick_later()
+
+    def _tick_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ticks_at = loop.time() + _TICK_SEC
+        self._ticking = loop.call_at(self._ticks_at, self._tick)
 
     def _give_up(self, channel: _Channel) -> None:
         """Nobody waits for the answer any more."""

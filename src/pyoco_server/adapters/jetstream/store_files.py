@@ -26,7 +26,7 @@ class DiskFailedError(Exception):
 
 
 class StreamFiles:
-    """The files of one stream. Waits for the disk: not for an event loop, and for one thread at a time.
+    """The files of one stream. Waits for the disk, which may take long. For one thread at a time.
 
     The server may remove a block whose messages are all gone, or put another in its place, at any time.
     """

@@ -19,12 +19,15 @@ _MANY: Final = 8
 """On larger machines the server decides by itself; it knows of limits we do not."""
 
 
-def environment(given: Mapping[str, str], *, processors: int, synced_by: SyncedBy) -> dict[str, str]:
+def environment(
+    given: Mapping[str, str], *, processors: int, synced_by: SyncedBy, is_for_others: bool
+) -> dict[str, str]:
     """The environment of a server on a machine with so many processors.
 
-    One that syncs by itself is left alone: while it waits for the disk, others of its threads are to go on.
+    One that syncs by itself is left alone: while it waits for the disk, others of its threads are to go on. So is one
+    that other machines use: what they ask of it does not depend on how large this one is.
     """
-    if GO_VARIABLE in given or synced_by == "server" or processors > _MANY:
+    if GO_VARIABLE in given or synced_by == "server" or is_for_others or processors > _MANY:
         return dict(given)
     return {**given, GO_VARIABLE: str(max(1, processors // _ONE_FOR))}
 

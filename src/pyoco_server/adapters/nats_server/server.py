@@ -235,7 +235,10 @@ class NatsServer:
                     output=output,
                     keep_open=self._directory.lock_fd,
                     environment=environment(
-                        os.environ, processors=processors_here(), synced_by=self._configuration.synced_by
+                        os.environ,
+                        processors=processors_here(),
+                        synced_by=self._configuration.synced_by,
+                        is_for_others=self._configuration.host not in _LOOPBACK,
                     ),
                 )
             except OSError as error:  # no memory, no more processes
