@@ -20,7 +20,7 @@ from pyoco_server.client import AsyncClient, Client
 from pyoco_server.client.errors import GatewayUnreachableError
 from tests.client.scripted_gateway import Answer, ScriptedGateway, says
 
-SIZE = 128 * 1024 * 1024
+SIZE = 48 * 1024 * 1024
 NAME = "big-1-py3-none-any.whl"
 ANSWER = b'{"name": "big-1-py3-none-any.whl"}'
 
@@ -85,7 +85,7 @@ def test_a_large_file_is_never_in_memory(large: Path, kind: type[Client] | type[
         async with AsyncClient(url) as client:
             return await client.upload_wheel(large, progress=lambda sent, size: told.append((sent, size)))
 
-    with Swallower() as server, little_memory(SIZE // 8):
+    with Swallower() as server, little_memory(SIZE // 4):
         if kind is AsyncClient:
             answer = asyncio.run(upload(server.url))
         else:

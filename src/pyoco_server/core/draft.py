@@ -18,7 +18,8 @@ class Commit(NamedTuple):
 class Draft:
     """Collects events; every rule that adds one sees the state all earlier ones made.
 
-    This is the one mutable object in the core, but for what a graph remembers. It lives for a single call and is never handed out.
+    This is the one mutable object in the core, but for what a graph remembers. It lives for a single call and is never
+    handed out.
     """
 
     __slots__ = ("_stamp", "events", "state")
