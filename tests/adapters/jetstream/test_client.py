@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import nats.errors
 import pytest
 
-from pyoco_server.adapters.jetstream.client import header_block, header_value, parsed_headers
+from pyoco_server.adapters.jetstream.client import Answer, header_block, header_value, parsed_headers
 from pyoco_server.adapters.jetstream.connection import Connection, connect
 from pyoco_server.adapters.jetstream.names import Names
 from tests.adapters.conftest import JetStream
@@ -209,5 +209,23 @@ def test_listeners_hear_until_they_leave(jetstream: JetStream) -> None:
         assert header_value(heard[0][2], b"Kind") is None
         assert header_value(heard[1][2], b"Kind") == b"small"
         assert header_value(heard[1][2], b"Kin") is None
+
+    jetstream.run(body)
+
+
+def test_who_asks_is_told_what_is_made_of_the_answer_or_why_nothing_is(jetstream: JetStream) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        nc = connection.nc
+
+        async def echo(message: object) -> None:
+            await message.respond(message.data)  # type: ignore[attr-defined]
+
+        def number(answered: asyncio.Future[int], answer: Answer) -> None:
+            answered.set_result(int(answer.data))
+
+        await nc.subscribe("echo", cb=echo)
+        assert await nc.ask_for("echo", b"7", b"", number, timeout=5) == 7
+        with pytest.raises(ValueError, match="invalid literal"):
+            await nc.ask_for("echo", b"seven", b"", number, timeout=5)
 
     jetstream.run(body)

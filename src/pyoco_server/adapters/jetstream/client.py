@@ -10,13 +10,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import nats.errors
 from nats.aio.client import PING_PROTO, Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from typing_extensions import override
+
+from pyoco_server.adapters.jetstream.parsing import MessageParser
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,12 @@ class Answer(NamedTuple):
     headers: bytes | None
 
 
+T = TypeVar("T")
+
+Settle = Callable[[asyncio.Future[T], Answer], None]
+"""Called where an answer is read: sees to it that the future is settled, now or later. What it raises is what whoever
+asked is told."""
+
 Told = Callable[[bytes, bytes, bytes | None, bytes], None]
 """Called with the subject, the data and the headers of a message, and where to answer, where it is read: must be quick
 and not raise."""
@@ -50,8 +58,9 @@ class NatsClient(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        self._ps = MessageParser(self)
         self._told: dict[int, Told] = {}
-        self._asked: dict[bytes, asyncio.Future[Answer]] = {}
+        self._asked: dict[bytes, tuple[asyncio.Future[Any], Settle[Any]]] = {}
         self._asked_at: deque[tuple[float, bytes]] = deque()
         self._questions = 0
         self._inbox: str | None = None
@@ -67,6 +76,18 @@ class NatsClient(Client):
 
         All who ask on a connection must do so with the same timeout. The subject must be one the caller has checked.
         """
+        return await self.ask_for(subject, payload, headers, _at_once, timeout=timeout)
+
+    async def ask_for(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: bytes,
+        settle: Settle[T],
+        *,
+        timeout: float,  # noqa: ASYNC109 of all who ask, by one timer
+    ) -> T:
+        """The same for what ``settle`` makes of the answer: the timeout is for the answer, not for what comes of it."""
         self._refuse_unless_connected()
         if self._inbox is None:
             await self._open_inbox()
@@ -76,17 +97,14 @@ class NatsClient(Client):
         self._questions += 1
         token = b"%d" % self._questions
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Answer] = loop.create_future()
-        self._asked[token] = answered
+        answered: asyncio.Future[T] = loop.create_future()
+        self._asked[token] = answered, settle
         self._asked_at.append((loop.time() + timeout, token))
         if self._timer is None:
             self._wake_at(loop, loop.time() + timeout)
         if self._send(_command(subject, f"{self._inbox}{self._questions}", headers, payload), len(payload)):
             await self._flush_pending()
-        answer = await answered
-        if answer.headers is not None and answer.headers.startswith(_NOBODY_THERE):
-            raise nats.errors.NoRespondersError
-        return answer
+        return await answered
 
     async def tell(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
         """Send, and wait for nothing; lost if the connection breaks. What is answered comes in under ``reply``."""
@@ -119,9 +137,16 @@ class NatsClient(Client):
                 self._inbox = inbox
 
     def _answer(self, subject: bytes, data: bytes, headers: bytes | None, _reply: bytes) -> None:
-        answered = self._asked.pop(subject[self._token_at :], None)
-        if answered is not None and not answered.done():
-            answered.set_result(Answer(data, headers))
+        answered, settle = self._asked.pop(subject[self._token_at :], _NOBODY_ASKED)
+        if answered is None or answered.done():
+            return
+        if headers is not None and headers.startswith(_NOBODY_THERE):
+            answered.set_exception(nats.errors.NoRespondersError())
+            return
+        try:
+            settle(answered, Answer(data, headers))
+        except Exception as error:  # noqa: BLE001 told to whoever asked
+            answered.set_exception(error)
 
     def _wake_at(self, loop: asyncio.AbstractEventLoop, moment: float) -> None:
         self._timer, self._wakes_at = loop.call_at(moment, self._give_up), moment
@@ -133,7 +158,7 @@ class NatsClient(Client):
             self._wake_at(loop, loop.time() + READING_SEC)
             return
         while self._asked_at and (self._asked_at[0][0] <= loop.time() or self._asked_at[0][1] not in self._asked):
-            answered = self._asked.pop(self._asked_at.popleft()[1], None)
+            answered, _ = self._asked.pop(self._asked_at.popleft()[1], _NOBODY_ASKED)
             if answered is not None and not answered.done():
                 answered.set_exception(nats.errors.TimeoutError())
         if self._asked_at:
@@ -159,18 +184,23 @@ class NatsClient(Client):
 
     # --- What the library does otherwise -----------------------------------------------------------------------------
 
-    @override
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        told = self._told.get(sid)
+    def heard(self, number: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> bool:
+        """Hand a message to whoever listens, if they take it where it is read; ``number`` is the subscription's."""
+        told = self._told.get(number)
         if told is None:
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
+            return False
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
         try:
             told(subject, data, headers, reply)
         except Exception:  # noqa: BLE001 told; one who cannot cope with a message must not cost all others the connection
             _log.exception("a message on '%s' could not be taken", subject.decode(errors="replace"))
+        return True
+
+    @override
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        if not self.heard(sid, subject, reply, data, headers):
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # there may be none
 
     @override
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
@@ -221,7 +251,8 @@ class NatsClient(Client):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for answer in [*asked.values(), *getattr(self, "_resp_map", {}).values()]:
+        waiting = [answered for answered, _ in asked.values()]
+        for answer in [*waiting, *getattr(self, "_resp_map", {}).values()]:
             if not answer.done():
                 answer.set_exception(nats.errors.StaleConnectionError())
 
@@ -240,6 +271,13 @@ class NatsClient(Client):
         own = [self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task]
         listening = [subscription._wait_for_msgs_task for subscription in self._subs.values()]  # noqa: SLF001 no other way
         return {task for task in [*own, *listening] if task is not None}
+
+
+def _at_once(answered: asyncio.Future[Answer], answer: Answer) -> None:
+    answered.set_result(answer)
+
+
+_NOBODY_ASKED: Final = (None, _at_once)
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:

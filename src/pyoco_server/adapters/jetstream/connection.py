@@ -19,7 +19,7 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext
 
-from pyoco_server.adapters.jetstream.client import NatsClient, header_block
+from pyoco_server.adapters.jetstream.client import Answer, NatsClient, header_block
 from pyoco_server.adapters.jetstream.store_sync import StoreSync, serve_syncs
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.errors import InvalidInputError
@@ -153,13 +153,17 @@ class Connection:
         It is durable then; if it is not urgent, it is when :meth:`sync` has been called and returned.
         """
         block = header_block(headers) if headers else b""
-        answer = await self._client.ask(subject, payload, block, timeout=self.request_timeout_sec)
-        ack = _ACK.decode(answer.data)
-        if ack.error is not None:
-            nats.js.errors.APIError.from_error(ack.error)  # raises
-        if is_urgent:
-            await self.sync(ack.stream)
-        return ack.seq
+        settle = self._settle_when_durable if is_urgent else _settle_when_stored
+        return await self._client.ask_for(subject, payload, block, settle, timeout=self.request_timeout_sec)
+
+    def _settle_when_durable(self, stored: asyncio.Future[int], answer: Answer) -> None:
+        """Whoever stored something is woken once: when it is durable."""
+        ack = _acknowledged(answer)
+        group = self.syncs.group(ack.stream)
+        if group is None:
+            stored.set_result(ack.seq)
+        else:
+            group.join(stored, ack.seq)
 
     async def sync(self, stream: str) -> None:
         """Return when all that a stream holds is durable, whoever stored it; UnavailableError if nobody knows."""
@@ -275,6 +279,17 @@ async def connect(  # noqa: PLR0913 what an operator may have to say about a con
     connection = Connection(request_timeout_sec=request_timeout_sec)
     await connection.open(_servers(url), timeout_sec=connect_timeout_sec, options=options)
     return connection
+
+
+def _settle_when_stored(stored: asyncio.Future[int], answer: Answer) -> None:
+    stored.set_result(_acknowledged(answer).seq)
+
+
+def _acknowledged(answer: Answer) -> _Ack:
+    ack = _ACK.decode(answer.data)
+    if ack.error is not None:
+        nats.js.errors.APIError.from_error(ack.error)  # raises
+    return ack
 
 
 def _is_away(error: BaseException) -> bool:

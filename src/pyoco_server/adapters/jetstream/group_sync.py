@@ -13,12 +13,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from pyoco_server.adapters.jetstream.store_files import DiskFailedError, StreamFiles
 from pyoco_server.app.ports import UnavailableError
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_Waiting = list[tuple[asyncio.Future[Any], Any]]
+"""Futures, and what each is settled with when all is well."""
 
 Done = Callable[[UnavailableError | None], None]
 """Called on the event loop when a sync has ended; with an error if nobody knows what is on the disk."""
@@ -42,20 +46,24 @@ class StreamGroup:
     def __init__(self, syncer: Syncer) -> None:
         self.syncer = syncer
         self._loop = asyncio.get_running_loop()
-        self._next: list[asyncio.Future[None]] = []
-        self._under_way: list[asyncio.Future[None]] | None = None
+        self._next: _Waiting = []
+        self._under_way: _Waiting | None = None
         self._is_wanted = False
 
     async def wait(self) -> None:
         """Return when all that was stored when this was called is on the disk; UnavailableError if nobody knows."""
+        ended: asyncio.Future[None] = self._loop.create_future()
+        self.join(ended, None)
+        await ended
+
+    def join(self, ended: asyncio.Future[T], result: T) -> None:
+        """Have a future settled then, with ``result``."""
         if not self._is_wanted:
             self._is_wanted = True
             if self._under_way is None:
                 # At the end of this round of the loop: what is being read now may hold more that can join.
                 self._loop.call_soon(self._start)
-        ended = self._loop.create_future()
-        self._next.append(ended)
-        await ended
+        self._next.append((ended, result))
 
     def _start(self) -> None:
         self._is_wanted = False
@@ -75,13 +83,13 @@ class StreamGroup:
         _tell(groups, UnavailableError("nobody waited for the disk: the connection was closed"))
 
 
-def _tell(group: list[asyncio.Future[None]], error: UnavailableError | None) -> None:
+def _tell(group: _Waiting, error: UnavailableError | None) -> None:
     """Let those who wait know."""
-    for ended in group:
+    for ended, result in group:
         if ended.done():  # whoever waited was cancelled
             continue
         if error is None:
-            ended.set_result(None)
+            ended.set_result(result)
         else:
             ended.set_exception(UnavailableError(str(error)))
 
