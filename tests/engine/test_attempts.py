@@ -13,7 +13,7 @@ from pyoco_server.flows.model import TaskSpec
 def test_an_attempt_that_is_over_is_not_heard_any_more(tmp_path: Path) -> None:
     async def attempt() -> None:
         heard: list[str | None] = []
-        context = RunScope("run", "flow", {}, tmp_path).context(Place())
+        context = RunScope("run", "flow", {}, str(tmp_path)).context(Place())
         context.report_to(lambda _, message: heard.append(message))
 
         async def talkative(ctx: Any) -> str:

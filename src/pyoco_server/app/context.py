@@ -7,7 +7,6 @@ a task stands in, so each place has a context of its own; two rounds of a parall
 import copy
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pyoco.core.context import Context, LoopFrame  # type: ignore[import-untyped]  # pyoco ships no type information
@@ -81,7 +80,7 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
 class RunScope:
     """What all contexts of one run share."""
 
-    def __init__(self, run_id: str, flow_name: str, params: Mapping[str, Any], artifact_dir: Path) -> None:
+    def __init__(self, run_id: str, flow_name: str, params: Mapping[str, Any], artifact_dir: str) -> None:
         self.run = RunContext(run_id=run_id, flow_name=flow_name, params=dict(params))
         self.run.params = copy.deepcopy(dict(params))  # the state has them too, and must not change with them
         self.results: dict[str, Any] = {}
@@ -105,7 +104,7 @@ class RunScope:
             scratch=self.scratch,
             artifacts=self.artifacts,
             env=self.env,
-            artifact_dir=str(self._artifact_dir),
+            artifact_dir=self._artifact_dir,
             run_context=self.run,
         )
         for frame in place.frames:

@@ -26,8 +26,9 @@ class Deadlines:
     def listen(self, events: Sequence[Event], state: ExecutionState) -> None:
         """Begin timers for new waits, end those of waits that are over."""
         for event in events:
-            if isinstance(event.payload, NodeWaiting) and "deadline" in event.payload.extra:
-                self._begin(event.payload.node_id, event.payload.extra)
+            payload = event.payload
+            if type(payload) is NodeWaiting and "deadline" in payload.extra:
+                self._begin(payload.node_id, payload.extra)
         for node_id in [*self._timers]:
             if state.nodes[node_id].status is not NodeStatus.WAITING:
                 self._timers.pop(node_id).cancel()

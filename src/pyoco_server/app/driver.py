@@ -233,7 +233,7 @@ class Driver:
 
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
         work = self._the_work()
-        begun = [event.payload for event in events if isinstance(event.payload, NodeStarted)]
+        begun = [payload for event in events if type(payload := event.payload) is NodeStarted]
         if any(start.worker_id is not None and start.worker_id != work.worker_id for start in begun):
             self._taken_over = True
             self._at_rest.set()  # first: what follows from their events is theirs to do
@@ -341,7 +341,8 @@ class Driver:
 
     async def _let_go(self) -> None:
         self._the_work().make_stop()
-        left = [*self._running.values(), *([self._grace] if self._grace else [])]
+        under_way = [*self._running.values(), *([self._grace] if self._grace else [])]
+        left = [task for task in under_way if not task.done()]  # the one that wrote the end is, as a rule
         for task in left:
             task.cancel()
         if left:  # a coroutine that will not be cancelled is left to itself: the run does not wait for it

@@ -115,11 +115,9 @@ class Fencing:
 
     def _listen(self, events: Sequence[Event], _state: ExecutionState) -> None:
         for event in events:
-            match event.payload:
-                case NodeStarted(node_id=node_id, attempt=attempt, worker_id=self._worker_id):
-                    self.begun[node_id] = Begun(attempt, event.occurred_at)  # worked out before it was sent
-                case _:  # not ours to begin
-                    pass
+            payload = event.payload
+            if type(payload) is NodeStarted and payload.worker_id == self._worker_id:
+                self.begun[payload.node_id] = Begun(payload.attempt, event.occurred_at)  # worked out before it was sent
 
 
 class Fence:

@@ -6,7 +6,6 @@ are stored.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
@@ -148,7 +147,7 @@ def _paths(outputs: object) -> tuple[str, ...]:
 
 async def results_of(events: Sequence[Event], outputs: Outputs) -> dict[str, Any]:
     """The results a log holds, by task; those it could not hold are missing."""
-    scope = RunScope("", "", {}, Path())
+    scope = RunScope("", "", {}, "")
     keeper = ResultKeeper(scope)
     keeper.listen(events, initial_state(events[0].execution_id))
     await keeper.fetch(outputs)

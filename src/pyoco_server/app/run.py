@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ class _Attended(NamedTuple):
 
 
 def _begun_in(events: Sequence[Event]) -> list[str]:
-    return [event.payload.node_id for event in events if isinstance(event.payload, NodeStarted)]
+    return [payload.node_id for event in events if type(payload := event.payload) is NodeStarted]
 
 
 _log = logging.getLogger(__name__)
@@ -217,7 +218,8 @@ class Run:
         given = (self.state.input or {}).get("params", {})
         params = {**self._model.defaults, **given}
         self._note_unused(given)
-        self._scope = RunScope(self.run_id, self._model.name, params, self._services.artifacts / self.run_id)
+        artifacts = os.path.join(self._services.artifacts, self.run_id)  # noqa: PTH118 a Path costs as much as a task
+        self._scope = RunScope(self.run_id, self._model.name, params, artifacts)
         keeper = ResultKeeper(self._scope)
         deadlines = Deadlines(self._services.clock, self._expire)
         listeners = (keeper.listen, deadlines.listen)

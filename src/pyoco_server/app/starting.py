@@ -46,8 +46,9 @@ class Starter:
     def listen(self, events: Sequence[Event], _: ExecutionState) -> None:
         """Take note of what the log named last."""
         for event in events:
-            if isinstance(event.payload, NodeStarted) and event.payload.extra:
-                extra = event.payload.extra
+            payload = event.payload
+            if type(payload) is NodeStarted and payload.extra:
+                extra = payload.extra
                 said = {WHEELS: read_wheels(extra.get(WHEELS)), UNUSED: read_unused(extra.get(UNUSED))}
                 self._named |= {name: value for name, value in said.items() if value is not None}
 
@@ -60,7 +61,7 @@ class Starter:
         """Begin what ``events`` made ready; a wait begins by waiting."""
         for event in events:
             payload = event.payload
-            if not isinstance(payload, NodeReady) or payload.node_id not in self.steps:
+            if type(payload) is not NodeReady or payload.node_id not in self.steps:
                 continue
             node, step = state.nodes[payload.node_id], self.steps[payload.node_id]
             if node.status is NodeStatus.READY:

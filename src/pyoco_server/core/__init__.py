@@ -19,7 +19,7 @@ from pyoco_server.core.effects import (
     WakeNode,
     effects,
 )
-from pyoco_server.core.events import Actor, ActorKind, Event, decode_event, encode_event, event_to_dict
+from pyoco_server.core.events import Actor, ActorKind, Event, decode_event, encode_event, encode_events, event_to_dict
 from pyoco_server.core.graph import Graph, graph_from_dict, graph_to_dict
 from pyoco_server.core.graph_checks import GraphError, GraphProblem
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
@@ -92,6 +92,7 @@ __all__ = [
     "effects",
     "encode_command",
     "encode_event",
+    "encode_events",
     "event_to_dict",
     "exec_rank",
     "fail",

@@ -1,6 +1,6 @@
 """The event: who said what about which execution, and when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum, unique
 from typing import Annotated, Any, Final, Literal
@@ -141,6 +141,11 @@ def decode_event(raw: Raw) -> Event:
 def encode_event(event: Event) -> bytes:
     """Write one event as JSON, field names and times as the specification spells them."""
     return _ENCODER.encode(_envelope(event))
+
+
+def encode_events(events: Iterable[Event]) -> bytes:
+    """Write several as one JSON array."""
+    return _ENCODER.encode([_envelope(event) for event in events])
 
 
 def event_to_dict(event: Event) -> JsonObject:

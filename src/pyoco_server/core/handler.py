@@ -90,6 +90,7 @@ class CommandRejected(PyocoServerError):  # noqa: N818 the name is part of the p
         return CommandRejected, (self.code, self.command, self.message, self.fact)
 
 
+_ALSO_AFTER_THE_END: Final = (CancelExecution, ArchiveExecution)
 _OBSERVABLE: Final = frozenset({CommandType.SUCCEED_NODE, CommandType.FAIL_NODE})
 
 
@@ -183,7 +184,7 @@ def _check_execution(state: ExecutionState, command: Command, *, observed: bool)
             f"execution '{command.execution_id}' was never created",
             {"executionId": command.execution_id},
         )
-    if isinstance(command, CancelExecution | ArchiveExecution):
+    if isinstance(command, _ALSO_AFTER_THE_END):
         return
     if state.is_terminal:
         raise CommandRejected(
@@ -218,7 +219,7 @@ def _node(state: ExecutionState, command: AnyNodeCommand) -> NodeState:
         raise _refusal(RejectionCode.NODE_STATUS, command, f"it is {node.status}, not {needed}", node)
     _check_attempt(node, command)
     between_attempts = node.status is NodeStatus.RUNNING and not node.is_at_work
-    if between_attempts and not isinstance(command, StartNode | FailNode):
+    if between_attempts and not isinstance(command, (StartNode, FailNode)):
         reason = f"attempt {node.attempt} was reported failed; the next one has not started"
         raise _refusal(RejectionCode.BETWEEN_ATTEMPTS, command, reason, node)
     return node

@@ -73,7 +73,8 @@ def create_app(open_services: OpenServices) -> FastAPI:
     app.add_middleware(BodyLimit)
     app.add_middleware(Authentication)  # around what reads requests: what comes without a key is not read
     app.add_middleware(CorrelationEcho)
-    for module in (health, runs_submit, runs_yaml, runs_act, runs_read, runs_watch_all, runs_watch, run_events):
+    # Looked at one after the other: what is asked for most comes first.
+    for module in (runs_submit, runs_yaml, runs_act, runs_read, runs_watch_all, runs_watch, run_events, health):
         app.include_router(module.router)
     for module in (executions, graphs, workers, dlq, metrics):
         app.include_router(module.router)

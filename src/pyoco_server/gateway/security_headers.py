@@ -14,15 +14,15 @@ DOCS_PATH: Final = "/docs"
 
 _CDN: Final = "https://cdn.jsdelivr.net/npm/"
 _INLINE_SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
-_ALWAYS: Final = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+_ALWAYS: Final = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
 
 
 class SecurityHeaders:
@@ -41,15 +41,13 @@ class SecurityHeaders:
         async def with_headers(message: Message) -> None:
             nonlocal page
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                if scope["path"] == DOCS_PATH and headers.get("content-type", "").startswith("text/html"):
+                if scope["path"] == DOCS_PATH and _is_html(message):
                     page = message  # what it may do depends on what it says
                     return
-                _add(headers)
+                _add(message)
             elif page is not None:
-                headers = MutableHeaders(scope=page)
-                headers["Content-Security-Policy"] = _docs_policy(message.get("body", b""))
-                _add(headers)
+                MutableHeaders(scope=page)["Content-Security-Policy"] = _docs_policy(message.get("body", b""))
+                _add(page)
                 start, page = page, None
                 await send(start)
             await send(message)
@@ -57,9 +55,13 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers)
 
 
-def _add(headers: MutableHeaders) -> None:
-    for name, value in _ALWAYS.items():
-        headers.setdefault(name, value)
+def _add(start: Message) -> None:
+    said = {name.lower() for name, _ in start["headers"]}
+    start["headers"] = [*start["headers"], *(header for header in _ALWAYS if header[0] not in said)]
+
+
+def _is_html(start: Message) -> bool:
+    return MutableHeaders(scope=start).get("content-type", "").startswith("text/html")
 
 
 def _docs_policy(html: bytes) -> str:

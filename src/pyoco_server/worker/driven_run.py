@@ -160,7 +160,7 @@ class DrivenRun:
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
         self.projection.listen(events, state)
         self._writer.position = self.run.position
-        if ExecutionCancelRequested in {type(event.payload) for event in events}:
+        if state.is_cancel_requested and any(type(event.payload) is ExecutionCancelRequested for event in events):
             self._writer.others_write()  # whoever asks for a cancel shows it; ours would be in the way of the end
         else:
             self._writer.changed()

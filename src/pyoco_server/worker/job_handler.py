@@ -18,7 +18,7 @@ from pyoco_server.app.lone_marks import lost_workers
 from pyoco_server.app.ports import Delivery, EventLog, Snapshots, TooLargeError, UnavailableError
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.run import Run, RunServices
-from pyoco_server.app.run_input import RunInput
+from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.statuses import RunStatus, run_status
 from pyoco_server.core import Actor, ActorKind, ExecutionState, NodeStatus
 from pyoco_server.logs import log_context, log_error
@@ -225,7 +225,7 @@ class JobHandler:
         return _when_let_go(delivery) if await self._known.is_in_hands(known.state.execution_id) else None
 
     async def _resolve(self, job: Job, known: Known) -> Resolved:
-        workflow_yaml = RunInput.of_creation(known.events[0]).workflow_yaml
+        workflow_yaml = RunInput.of(known.state, known.events[0].payload.extra.get(PLATFORM)).workflow_yaml
         if workflow_yaml is not None:
             model, functions = await self._flows.from_yaml(workflow_yaml, job.flow_name)
         else:

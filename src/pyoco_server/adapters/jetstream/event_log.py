@@ -29,7 +29,7 @@ from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, 
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
 from pyoco_server.app.ports import LogConflictError, OnAppend, TooLargeError, UnavailableError, Unsubscribe
-from pyoco_server.core import DecodeError, Event, decode_event, encode_event
+from pyoco_server.core import DecodeError, Event, decode_event, encode_events
 from pyoco_server.errors import PyocoServerError
 
 COMMIT_ID: Final = "Pyoco-Commit-Id"
@@ -95,7 +95,7 @@ class JetStreamEventLog:
         subject = self._names.events_subject(execution_id)
         if not commit:
             return await self._unmoved(execution_id, after)
-        body = b"[%b]" % b",".join([encode_event(event) for event in commit])
+        body = encode_events(commit)
         headers = {COMMIT_ID: self._new_id(), EVENT_COUNT: str(len(commit)), AFTER: str(after)}
         self._check_size(execution_id, body, headers)
         with translated():

@@ -8,6 +8,7 @@ moment, to the next one. Only if there is none is it sent back, since each deliv
 
 import asyncio
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
@@ -278,6 +279,7 @@ class Pulls:
         task.add_done_callback(self._chores.discard)
 
 
+@functools.lru_cache(maxsize=64)  # there are a few timeouts, and a request for every job
 def _request_body(timeout_sec: float, *, shows_life: bool) -> bytes:
     body = {"batch": 1, "expires": int(timeout_sec * 1e9)}
     if shows_life:
