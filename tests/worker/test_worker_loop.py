@@ -102,6 +102,39 @@ def test_a_job_is_taken_although_the_only_slot_waits_at_another_tag() -> None:
     attempt(body, virtual=False)
 
 
+def test_a_worker_with_many_slots_has_few_requests_out_and_fills_them_all() -> None:
+    async def body(world: World) -> None:
+        held = Held()
+        flow, many = Flow("held") >> held.task(), 200
+        worker = world.hand({"held": flow}, concurrency=many, poll_timeout_sec=60.0).worker()
+        async with working(worker):
+            await wait_until(lambda: world.trouble.calls.count("queue.pull") >= 32)
+            await asyncio.sleep(0.05)
+            assert world.trouble.calls.count("queue.pull") == 32
+            for _ in range(many):
+                await world.submit("held")
+            await wait_until(lambda: held.began == many)
+            assert world.trouble.calls.count("queue.pull") == many, "nobody asks who has no slot"
+            held.let_go()
+            await wait_until(lambda: worker.handled == many)
+
+    attempt(body, virtual=False)
+
+
+def test_every_tag_has_a_request_out_however_many_there_are() -> None:
+    async def body(world: World) -> None:
+        tags = tuple(f"tag-{number}" for number in range(50))
+        hand = world.hand({"one": one_flow(Calls())}, tags=tags, concurrency=50, poll_timeout_sec=60.0)
+        worker = hand.worker()
+        async with working(worker):
+            await wait_until(lambda: world.trouble.calls.count("queue.pull") == len(tags))
+            for tag in tags:
+                await world.submit("one", tag=tag)
+            await wait_until(lambda: worker.handled == len(tags), timeout=5.0)
+
+    attempt(body, virtual=False)
+
+
 def test_turns_are_spread_and_go_round() -> None:
     turns = Turns(["a", "b", "c"])
     assert [turns.take() for _ in range(3)] == ["a", "b", "c"]

@@ -1,8 +1,8 @@
 """The worker's loops: slots that pull and handle jobs, signs of life, and the way to a good end.
 
 Each slot pulls one job, sees it through, and pulls the next. There are never more pulls out than slots are free, so a
-job that is delivered is begun at once. With more tags than free slots the slots take turns at the tags. While a job
-that may take the process with it is to be alone here, nobody pulls.
+job that is delivered is begun at once; and never more than a few (:mod:`.asking`). With more tags than free slots the
+slots take turns at the tags. While a job that may take the process with it is to be alone here, nobody pulls.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from pyoco_server.app.ports import Clock, DeadLetters, Delivery, UnavailableError, WorkQueue
 from pyoco_server.logs import log_context, log_error
+from pyoco_server.worker.asking import Asking
 from pyoco_server.worker.dispositions import Nak, Settler
 from pyoco_server.worker.job_handler import JobHandler
 from pyoco_server.worker.lone_jobs import told_apart
@@ -27,6 +28,9 @@ _AWAY_SEC: Final = 0.5
 
 _BEATS: Final = 32
 """How many runs give a sign of life at the same time."""
+
+_PULLS: Final = 32
+"""How many requests for jobs are out at a time, or one for each tag if those are more."""
 
 _WATCH_SEC: Final = 5.0
 
@@ -56,6 +60,7 @@ class Worker:
         self._before_pull = before_pull
         self._settler = Settler(dead_letters, queue, options.worker_id)
         self._turns = Turns(options.tags)
+        self._asking = Asking(max(_PULLS, len(options.tags)))
         self._idle = 0
         self._cut_short: set[asyncio.Timeout] = set()
         self._stopping = asyncio.Event()
@@ -135,8 +140,9 @@ class Worker:
 
     async def _slot(self) -> None:
         while not self._stopping.is_set():
-            async with self._handler.quarantine.company():
+            async with self._asking.turn() as turn, self._handler.quarantine.company():
                 delivery = None if self._stopping.is_set() else await self._next()
+                turn.over()
                 if delivery is not None and self._stopping.is_set():  # it came in the moment we were told to stop
                     await self._settler.settle(delivery, Nak(0.0), self._clock.now().timestamp())
                 elif delivery is not None:
