@@ -11,7 +11,7 @@ from pyoco_server.app.ports import SnapshotChange, Snapshots, StoredSnapshot
 from pyoco_server.gateway.errors import TooManyError
 from pyoco_server.gateway.run_ends import RunEnds
 from pyoco_server.gateway.services import Services
-from tests.gateway.stand import Stand, check_error, submit, unique, until, waiting
+from tests.gateway.stand import Stand, check_error, listed, submit, unique, until, waiting
 from tests.waiting import wait_until
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
@@ -197,17 +197,21 @@ def test_however_it_is_written_what_is_not_valid_is_refused(client: httpx.Client
     check_error(client.post(f"/runs?wait_sec={said}", json={"flow_name": "hello"}), 422, "ERR-PYOCO-0002")
 
 
-def test_who_has_left_is_not_waited_with(stand: Stand) -> None:
+@pytest.mark.parametrize("how", ["GET", "POST"])
+def test_who_has_left_is_not_waited_with(stand: Stand, how: str) -> None:
     with stand.client() as client:
-        run_id = submit(client, tag=unique("nobody"))
-    impatient = httpx.Client(base_url=stand.url, timeout=0.3)
-    with impatient, pytest.raises(httpx.ReadTimeout):
-        impatient.get(f"/runs/{run_id}", params={"wait_sec": 30})
+        tag = unique("nobody")
+        run_id = submit(client, tag=tag)
+        path, body = (f"/runs/{run_id}", None) if how == "GET" else ("/runs", {"flow_name": "hello", "tag": tag})
+        impatient = httpx.Client(base_url=stand.url, timeout=0.5)
+        with impatient, pytest.raises(httpx.ReadTimeout):
+            impatient.request(how, path, params={"wait_sec": 30}, json=body)
 
-    async def nobody_waits(services: Services) -> None:
-        await wait_until(lambda: not services.ends.count)
+        async def nobody_waits(services: Services) -> None:
+            await wait_until(lambda: not services.ends.count)
 
-    stand.call(nobody_waits)
+        stand.call(nobody_waits)
+        listed(client, 1 if how == "GET" else 2, tag=tag)  # accepted all the same
 
 
 @pytest.mark.parametrize("how", ["GET", "POST"])

@@ -31,6 +31,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """May they know of a run of this tenant?"""
         return self.tenant_id is None or self.tenant_id == tenant_id
 
+    def counted_as(self, request: Request) -> str:
+        """Under what those are counted who have a limit together: by their key, or by where they come from."""
+        return self.api_key_id or (request.client.host if request.client else "")
+
 
 STRANGER: Final = Principal(tenant_id=NOBODYS_TENANT, scopes=frozenset())
 """Somebody without a key, where keys are asked for: nothing exists for them."""

@@ -47,7 +47,7 @@ def heard_from_the_start(given: Services, request: Request, asking: Principal, r
     """
     with contextlib.ExitStack() as stack:
         try:
-            news = stack.enter_context(given.ends.watched(run_id, _client(request, asking)))
+            news = stack.enter_context(given.ends.watched(run_id, asking.counted_as(request)))
         except TooManyError:
             news = None
         yield news
@@ -61,7 +61,7 @@ async def newest_within(
     It comes earlier if whoever asked has gone, or if the gateway stops. ``must_be_there``: the run has been accepted,
     so that a replica that does not know it will soon.
     """
-    with given.ends.watched(run_id, _client(request, asking)) as news:
+    with given.ends.watched(run_id, asking.counted_as(request)) as news:
         news.tell(None)  # what happened before is not told of
         return await newest_told(given, request, asking, run_id, wait_sec, news, must_be_there=must_be_there)
 
@@ -111,7 +111,3 @@ async def newest_told(
                 news.tell(None)
     finally:
         leaving.cancel()
-
-
-def _client(request: Request, asking: Principal) -> str:
-    return asking.api_key_id or (request.client.host if request.client else "")

@@ -56,7 +56,7 @@ async def submit_run(
 
     if not wait_sec:
         return Json(await accepted())
-    if key is not None:  # only then it is known which run that is
+    if key is not None:  # under a key it is known which run it is only when it was accepted
         return Json(await _in_the_end(await accepted(), None, request, given, asking, wait_sec))
     run_id = given.new_id()
     with heard_from_the_start(given, request, asking, run_id) as news:

@@ -57,7 +57,7 @@ async def watch_run(
     ] = LONGEST_WATCH_SEC,
 ) -> EventStream:
     """``snapshot`` whenever the run changes, the newest only if there were several; ``heartbeat`` in between."""
-    client = asking.api_key_id or (request.client.host if request.client else "")
+    client = asking.counted_as(request)
     records = run_views.wants_records(include)
 
     async def newest() -> StoredSnapshot:

@@ -75,7 +75,7 @@ async def watch_runs(
     if so much changed that the list had better be read anew; ``heartbeat`` in between. There is no filter by status,
     because a run that leaves one has to be told of.
     """
-    client = asking.api_key_id or (request.client.host if request.client else "")
+    client = asking.counted_as(request)
     wanted = RunFilter(tenant_id=asking.tenant_id, flow=flow, tag=tag, run_id_prefix=run_id_prefix)
 
     @asynccontextmanager
