@@ -18,6 +18,7 @@ from pyoco_server import Backoff, Engine, options, wait
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.app.driver import Driver
 from pyoco_server.app.run import Run
+from pyoco_server.app.work import Work
 from pyoco_server.core import CommandRejected, DecodeError, EventType, NodeStatus
 from pyoco_server.engine import UnknownRunError
 from pyoco_server.flows.errors import FlowError
@@ -374,3 +375,15 @@ def test_a_flow_without_tasks_is_refused(engine: Engine) -> None:
 def test_parameters_the_log_cannot_hold_are_refused(engine: Engine) -> None:
     with pytest.raises(DecodeError, match="not JSON"):
         engine.run(fan_flow(Calls()), {"n": object()})
+
+
+def test_what_breaks_behind_the_end_of_a_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    perform = Work.perform
+
+    async def broken(self: Work, node_id: str) -> None:
+        await perform(self, node_id)
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(Work, "perform", broken)
+    with Engine() as engine, pytest.raises(ValueError, match="a mistake of ours"):
+        engine.run(Flow() >> step(lambda: 1, "one"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,9 @@ from pyoco_server.worker.turns import Turns
 from pyoco_server.worker.worker import Worker
 from tests.engine.flows import Calls
 from tests.waiting import wait_until
+from tests.wheels.building import wheel_name
+from tests.wheels.test_registry import add
+from tests.wheels.test_sync import World as WheelWorld
 from tests.worker.faulty import Fault
 from tests.worker.world import USER, Hand, Held, World, attempt
 
@@ -382,14 +386,62 @@ def test_run_once_can_be_stopped_and_hands_its_job_back() -> None:
     attempt(body, virtual=False)
 
 
+class Doorkeeper:
+    """Knows who is out, and how many pulls there had been when somebody went."""
+
+    def __init__(self, world: World) -> None:
+        self.out: set[object] = set()
+        self.pulls_before: list[int] = []
+        self._calls = world.trouble.calls
+
+    async def before_pull(self) -> None:
+        self.pulls_before.append(self._calls.count("queue.pull"))
+        self.out.add(asyncio.current_task())
+
+    def back(self) -> None:
+        self.out.discard(asyncio.current_task())
+
+
 def test_something_can_be_done_before_every_pull() -> None:
     async def body(world: World) -> None:
-        pulls: list[int] = []
-
-        async def before() -> None:
-            pulls.append(world.trouble.calls.count("queue.pull"))
-
-        await world.hand({}, **QUICK).worker(before).run_once()
-        assert pulls == [0]
+        door = Doorkeeper(world)
+        await world.hand({}, **QUICK).worker(door).run_once()
+        assert door.pulls_before == [0]
 
     attempt(body, virtual=False)
+
+
+def test_who_has_a_job_or_asks_for_one_is_out_and_nobody_else() -> None:
+    async def body(world: World) -> None:
+        door, held = Doorkeeper(world), Held()
+        hand = world.hand({"held": Flow("held") >> held.task()}, concurrency=100, poll_timeout_sec=0.05)
+        worker = hand.worker(door)
+        async with working(worker):
+            for _ in range(3):
+                await world.submit("held")
+            await wait_until(lambda: held.began == 3)
+            await wait_until(lambda: len(door.pulls_before) > 300)
+            assert len(door.out) <= 3 + 32, "a slot that waits for its turn to ask is in"
+            world.trouble.next("queue.pull", Fault.NOT_DONE)
+            held.let_go()
+            await wait_until(lambda: worker.handled == 3)
+        assert not door.out
+
+    attempt(body, virtual=False)
+
+
+def test_a_worker_with_many_idle_slots_gets_its_wheels_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        wheels = WheelWorld(interval_sec=0.05, first_hold_sec=2.0)
+        hand = world.hand({"one": one_flow(Calls())}, concurrency=100, poll_timeout_sec=0.05)
+        worker = hand.worker(wheels.sync)
+        async with working(worker):
+            await wait_until(lambda: world.trouble.calls.count("queue.pull") > 200)
+            await add(wheels.registry, wheel_name("a", "1.0"))
+            await wait_until(lambda: wheels.house.active)
+            await world.submit("one")
+            await wait_until(lambda: worker.handled == 1)
+
+    caplog.set_level(logging.INFO)
+    attempt(body, virtual=False)
+    assert not [record for record in caplog.records if getattr(record, "action", "") == "wheel_sync_deferred"]

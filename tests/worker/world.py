@@ -37,7 +37,7 @@ from pyoco_server.worker.job_handler import JobHandler
 from pyoco_server.worker.lone_jobs import told_apart
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.presence import Presence
-from pyoco_server.worker.worker import BeforePull, Worker
+from pyoco_server.worker.worker import Gate, Worker
 from tests.worker.faulty import FaultyLetters, FaultyLog, FaultyQueue, FaultyRegistry, FaultySnapshots, Trouble
 
 R = TypeVar("R")
@@ -176,7 +176,7 @@ class Hand:
         )
         self.settler = Settler(world.letters, world.queue, options.worker_id)
 
-    def worker(self, before_pull: BeforePull | None = None) -> Worker:
+    def worker(self, gate: Gate | None = None) -> Worker:
         """The whole worker."""
         return Worker(
             queue=self.world.queue,
@@ -185,7 +185,7 @@ class Hand:
             handler=self.handler,
             clock=self.world.clock,
             options=self.options,
-            before_pull=before_pull,
+            gate=gate,
         )
 
     async def pull(self, tag: str = "default") -> Delivery:

@@ -347,6 +347,9 @@ class Driver:
             task.cancel()
         if left:  # a coroutine that will not be cancelled is left to itself: the run does not wait for it
             await asyncio.wait(left, timeout=LETTING_GO_SEC)
+        for task in under_way:
+            if task.done() and not task.cancelled():  # whoever is told when they end may not have been yet
+                self._crash = self._crash or task.exception()
         if all(task.done() for task in left):
             self._work = None  # it holds us, too: nothing is to be left for the garbage collector
 

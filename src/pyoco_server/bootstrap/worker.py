@@ -30,7 +30,7 @@ from pyoco_server.worker.presence import Presence
 from pyoco_server.worker.wheel_sync import OnChange, WheelSync, WheelSyncOptions
 from pyoco_server.worker.wheel_sync_status import WheelSyncStatus
 from pyoco_server.worker.wheel_sync_workshop import RenewedWorkshop
-from pyoco_server.worker.worker import BeforePull, Worker
+from pyoco_server.worker.worker import Gate, Worker
 
 
 def worker_options(settings: Settings, *, tags: tuple[str, ...] = (), worker_id: str = "") -> WorkerOptions:
@@ -104,7 +104,7 @@ async def open_worker(
         on_new_code()
 
     await answer_as(instance_id, platform.connection, names_of(settings))
-    async with _wheel_sync(platform, settings, options, tuple(places), presence, on_change) as before_pull:
+    async with _wheel_sync(platform, settings, options, tuple(places), presence, on_change) as gate:
         try:
             yield Worker(
                 queue=platform.queue,
@@ -113,7 +113,7 @@ async def open_worker(
                 handler=handler,
                 clock=clock,
                 options=options,
-                before_pull=before_pull,
+                gate=gate,
             )
         finally:
             await workshop.close()
@@ -127,7 +127,7 @@ async def _wheel_sync(
     places: tuple[str, ...],
     presence: Presence,
     on_change: OnChange,
-) -> AsyncIterator[BeforePull | None]:
+) -> AsyncIterator[Gate | None]:
     """What keeps the worker's wheels up to date, if it is to have any."""
     wheels = settings.wheels
     if not wheels.sync_enabled:
@@ -145,6 +145,6 @@ async def _wheel_sync(
         on_change=on_change,
     )
     try:
-        yield sync.before_pull
+        yield sync
     finally:
         await house.close()

@@ -56,8 +56,9 @@ class SecurityHeaders:
 
 
 def _add(start: Message) -> None:
-    said = {name.lower() for name, _ in start["headers"]}
-    start["headers"] = [*start["headers"], *(header for header in _ALWAYS if header[0] not in said)]
+    headers = [*start["headers"]]
+    said = {name.lower() for name, _ in headers}
+    start["headers"] = headers + [header for header in _ALWAYS if header[0] not in said]
 
 
 def _is_html(start: Message) -> bool:

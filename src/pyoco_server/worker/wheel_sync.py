@@ -89,18 +89,20 @@ class WheelSync:
         self._tell()
 
     async def before_pull(self) -> None:
-        """To be awaited by a slot before each pull; the slot is out from here on until it comes again, or ends."""
-        slot = asyncio.current_task()
-        assert slot is not None  # noqa: S101 for the type checker; this is a coroutine
-        self._out.discard(slot)
-        self._came_in.set()
+        """To be awaited by a slot before each pull; the slot is out from here on until it is back, or ends."""
+        self.back()
         async with self._lock:
             if self._next_at is None or self._elapsed() >= self._next_at:
                 await self._look()
             while self._next_at is None:  # without a first look nobody knows which code is the right one
                 await asyncio.sleep(_AWAY_SEC)
                 await self._look()
-        self._out.add(slot)
+        self._out.add(_slot())
+
+    def back(self) -> None:
+        """To be called by a slot that has neither a pull nor a job any more."""
+        self._out.discard(_slot())
+        self._came_in.set()
 
     async def _look(self) -> None:
         """Compare, and change what has to be; the next look is due an interval later, once one has succeeded."""
@@ -362,3 +364,10 @@ class WheelSync:
 
     def _elapsed(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _slot() -> asyncio.Task[Any]:
+    """Whoever asks."""
+    slot = asyncio.current_task()
+    assert slot is not None  # noqa: S101 for the type checker; slots are tasks
+    return slot

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from pyoco_server.app.ports import Clock, DeadLetters, Delivery, UnavailableError, WorkQueue
 from pyoco_server.logs import log_context, log_error
@@ -36,7 +36,17 @@ _WATCH_SEC: Final = 5.0
 
 T = TypeVar("T")
 
-BeforePull = Callable[[], Awaitable[None]]
+
+class Gate(Protocol):
+    """What every slot passes on its way to a job and back, so that somebody knows when none is out."""
+
+    async def before_pull(self) -> None:
+        """The slot is about to ask for a job; it is out when this returns."""
+        ...
+
+    def back(self) -> None:
+        """The slot is in again: it has no request out and no job in hand."""
+        ...
 
 
 class Worker:
@@ -51,13 +61,13 @@ class Worker:
         handler: JobHandler,
         clock: Clock,
         options: WorkerOptions,
-        before_pull: BeforePull | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._queue = queue
         self._handler = handler
         self._clock = clock
         self._options = options
-        self._before_pull = before_pull
+        self._gate = gate
         self._settler = Settler(dead_letters, queue, options.worker_id)
         self._turns = Turns(options.tags)
         self._asking = Asking(max(_PULLS, len(options.tags)))
@@ -141,12 +151,16 @@ class Worker:
     async def _slot(self) -> None:
         while not self._stopping.is_set():
             async with self._asking.turn() as turn, self._handler.quarantine.company():
-                delivery = None if self._stopping.is_set() else await self._next()
-                turn.over()
-                if delivery is not None and self._stopping.is_set():  # it came in the moment we were told to stop
-                    await self._settler.settle(delivery, Nak(0.0), self._clock.now().timestamp())
-                elif delivery is not None:
-                    await self._handle(delivery)
+                try:
+                    delivery = None if self._stopping.is_set() else await self._next()
+                    turn.over()
+                    if delivery is not None and self._stopping.is_set():  # it came in the moment we were told to stop
+                        await self._settler.settle(delivery, Nak(0.0), self._clock.now().timestamp())
+                    elif delivery is not None:
+                        await self._handle(delivery)
+                finally:
+                    if self._gate is not None:
+                        self._gate.back()
 
     async def _next(self) -> Delivery | None:
         """The next job of the tag whose turn it is, if there is one in time."""
@@ -179,8 +193,8 @@ class Worker:
             return None
 
     async def _prepare_and_pull(self, tag: str, timeout_sec: float) -> Delivery | None:
-        if self._before_pull is not None:
-            await self._before_pull()
+        if self._gate is not None:
+            await self._gate.before_pull()
         return await self._queue.pull(tag, timeout_sec=timeout_sec)
 
     async def _unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:

@@ -1,11 +1,13 @@
 """Asking without the library's detours: answers find who asked, silence has an end, and nothing stays behind."""
 
 import asyncio
+import gc
 import time
 from urllib.parse import urlsplit
 
 import nats.errors
 import pytest
+from nats.js.errors import APIError
 
 from pyoco_server.adapters.jetstream.client import Answer, header_block, header_value, parsed_headers
 from pyoco_server.adapters.jetstream.connection import Connection, connect
@@ -227,5 +229,27 @@ def test_who_asks_is_told_what_is_made_of_the_answer_or_why_nothing_is(jetstream
         assert await nc.ask_for("echo", b"7", b"", number, timeout=5) == 7
         with pytest.raises(ValueError, match="invalid literal"):
             await nc.ask_for("echo", b"seven", b"", number, timeout=5)
+
+    jetstream.run(body)
+
+
+def test_a_refusal_leaves_nothing_to_the_garbage_collector(jetstream: JetStream) -> None:
+    async def body(connection: Connection, names: Names) -> None:
+        subject, wrong = names.events_subject("run"), {"Nats-Expected-Last-Subject-Sequence": "99"}
+        refused = 0
+        await connection.publish(subject, b"x")
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                try:  # not by pytest.raises, which keeps what was raised
+                    await connection.publish(subject, b"x", wrong)
+                except APIError:
+                    refused += 1
+            left = sum(isinstance(kept, APIError) for kept in gc.get_objects())
+            assert refused == 20
+            assert left <= 1, "the last one may still be in somebody's hands"
+        finally:
+            gc.enable()
 
     jetstream.run(body)

@@ -1,6 +1,5 @@
 """What the server says is heard as the library hears it, however it is cut on the way."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -68,11 +67,14 @@ SAID = st.one_of(
 
 
 def hear(parser: Parser, listener: Listener, pieces: list[bytes]) -> list[tuple[Any, ...]]:
+    """What is heard of it; nobody here has to be waited for."""
+
     async def all_of_it() -> None:
         for piece in pieces:
             await parser.parse(piece)
 
-    asyncio.run(all_of_it())
+    with pytest.raises(StopIteration):
+        all_of_it().send(None)
     assert parser.buf == b"", "something was said, and not heard"
     return listener.all
 
@@ -89,6 +91,28 @@ def test_it_hears_what_the_library_hears(said: list[bytes], places: list[int]) -
     assert hear(MessageParser(ours), ours, pieces) == hear(Parser(theirs), theirs, pieces)
 
 
+ALL_KINDS = b"".join(
+    [
+        message("a", AT_ONCE, "", b"", b"MSG b 1 1\r\nx\r\n"),
+        message("a", 2, "to", b"NATS/1.0\r\n\r\n", b"HMSG\r\n"),
+        b"PING\r\n",
+        message("a", AT_ONCE, "to", b"", b""),
+        b"+OK\r\n",
+        message("a", AT_ONCE, "", b"NATS/1.0\r\n\r\n", b"PING\r\n"),
+    ]
+)
+
+
+def test_it_may_be_cut_at_any_two_places() -> None:
+    theirs = Listener()
+    expected = hear(Parser(theirs), theirs, [ALL_KINDS])
+    for first in range(len(ALL_KINDS)):
+        for second in range(first, len(ALL_KINDS)):
+            ours = Listener()
+            pieces = [ALL_KINDS[:first], ALL_KINDS[first:second], ALL_KINDS[second:]]
+            assert hear(MessageParser(ours), ours, pieces) == expected, pieces
+
+
 def test_whole_messages_are_taken_where_they_are_read() -> None:
     listener = Listener()
     hear(MessageParser(listener), listener, [message("a", AT_ONCE, "", b"", b"x") * 3 + b"PING\r\n"])
@@ -96,8 +120,30 @@ def test_whole_messages_are_taken_where_they_are_read() -> None:
     assert [what for what, *_ in listener.all] == ["message"] * 3 + ["ping"]
 
 
+def test_so_are_those_behind_one_that_was_cut_and_behind_another_line() -> None:
+    listener, one = Listener(), message("a", AT_ONCE, "", b"", b"some data")
+    parser = MessageParser(listener)
+    said = one + b"PING\r\n" + one * 5
+    hear(parser, listener, [said[:7], said[7:25], said[25:80], said[80:]])
+    assert len(listener.all) == 7
+    assert listener.at_once == 6
+
+
 @pytest.mark.parametrize(
-    "said", [b"MSG a one 1\r\nx\r\n", b"MSG a 1\r\n", b"HMSG a 1 2\r\n", b"MSG a 1 r 1 1\r\nx\r\n", b"\r\n", b"NO\r\n"]
+    "said",
+    [
+        b"MSG a one 1\r\nx\r\n",
+        b"MSG a 1 -15\r\nxx\r\n",
+        b"MSG a 1 +1\r\nx\r\n",
+        b"MSG a 1 1_0\r\n0123456789\r\n",
+        b" MSG a 1 1\r\nx\r\n",
+        b"HMSG a 1 -3 2\r\nxx\r\n",
+        b"MSG a 1\r\n",
+        b"HMSG a 1 2\r\n",
+        b"MSG a 1 r 1 1\r\nx\r\n",
+        b"\r\n",
+        b"NO\r\n",
+    ],
 )
 def test_what_makes_no_sense_ends_the_connection(said: bytes) -> None:
     with pytest.raises(ProtocolError):

@@ -104,7 +104,10 @@ class NatsClient(Client):
             self._wake_at(loop, loop.time() + timeout)
         if self._send(_command(subject, f"{self._inbox}{self._questions}", headers, payload), len(payload)):
             await self._flush_pending()
-        return await answered
+        try:
+            return await answered
+        finally:
+            del answered  # it holds the error, whose traceback holds what is here
 
     async def tell(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
         """Send, and wait for nothing; lost if the connection breaks. What is answered comes in under ``reply``."""
@@ -146,7 +149,8 @@ class NatsClient(Client):
         try:
             settle(answered, Answer(data, headers))
         except Exception as error:  # noqa: BLE001 told to whoever asked
-            answered.set_exception(error)
+            # Without how it came here, which leads back to the future: nothing is left to the garbage collector.
+            answered.set_exception(error.with_traceback(None))
 
     def _wake_at(self, loop: asyncio.AbstractEventLoop, moment: float) -> None:
         self._timer, self._wakes_at = loop.call_at(moment, self._give_up), moment

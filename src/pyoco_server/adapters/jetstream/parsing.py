@@ -13,9 +13,11 @@ from typing_extensions import override
 _END: Final = b"\r\n"
 _PLAIN: Final = b"MSG"
 _WITH_HEADERS: Final = b"HMSG"
-_PLAIN_WORDS: Final = (4, 5)
-_HEADERS_WORDS: Final = (5, 6)
-"""How many words such a line has, without and with a subject to answer to."""
+_MESSAGES: Final = (_PLAIN + b" ", _WITH_HEADERS + b" ")
+_WORDS: Final = (4, 5)
+"""How many words such a line has, but for the size of headers: there may be a subject to answer to."""
+_NONE_TOLD: Final = {_PLAIN: b"0", _WITH_HEADERS: b""}
+"""What it means for a line to tell no size of headers: that there are none, or that something is wrong."""
 
 
 class Hearer(Protocol):
@@ -40,34 +42,36 @@ class MessageParser(Parser):
     @override
     async def parse(self, data: bytes = b"") -> None:
         """Take the next piece of what the server says."""
-        taken = 0
-        if not self.buf and self.state == AWAITING_CONTROL_LINE:
-            taken = await self._take_whole(data)
-        if taken < len(data):
-            await super().parse(data[taken:])
+        while data:
+            if self.state == AWAITING_CONTROL_LINE:
+                data, self.buf = (bytes(self.buf) + data if self.buf else data), bytearray()
+                data = data[await self._take_whole(data) :]
+                line_end = data.find(_END)
+                most = len(data) if line_end < 0 else line_end + len(_END)
+            else:  # the rest of a message whose beginning the library has
+                most = self.needed + len(_END) - len(self.buf)
+            piece, data = data[:most], data[most:]
+            if piece:
+                await super().parse(piece)
+            if data and self.buf:  # a line the library makes nothing of either
+                piece, data = data, b""
+                await super().parse(piece)
 
     async def _take_whole(self, data: bytes) -> int:
         """Take messages up to the first of which a part is missing, or that is none; returns where that begins."""
         hearer, begin = self._hearer, 0
-        while (line_end := data.find(_END, begin)) > 0:
+        while data.startswith(_MESSAGES, begin) and (line_end := data.find(_END, begin)) > 0:
             words = data[begin:line_end].split()
-            try:
-                if words[0] == _PLAIN and len(words) in _PLAIN_WORDS:
-                    header_size = 0
-                elif words[0] == _WITH_HEADERS and len(words) in _HEADERS_WORDS:
-                    header_size = int(words.pop(-2))
-                else:
-                    break
-                number, size = int(words[2]), int(words[-1])
-            except (ValueError, IndexError):  # the library says what is wrong with it
+            # Of what a line says there is the size of the headers only if it tells of any.
+            told = words.pop(-2) if words[0] == _WITH_HEADERS and len(words) > _WORDS[0] else _NONE_TOLD[words[0]]
+            if len(words) not in _WORDS or not (told.isdigit() and words[2].isdigit() and words[-1].isdigit()):
+                break  # the library says what is wrong with it
+            begins, number, size, header_size = line_end + len(_END), int(words[2]), int(words[-1]), int(told)
+            end = begins + size
+            if header_size > size or end + len(_END) > len(data):
                 break
-            body = line_end + len(_END)
-            end = body + size
-            if end + len(_END) > len(data):
-                break
-            headers = data[body : body + header_size] if header_size else None
-            message = data[body + header_size : end]
-            reply = words[3] if len(words) == _PLAIN_WORDS[1] else b""
+            headers = data[begins : begins + header_size] if header_size else None
+            message, reply = data[begins + header_size : end], words[3] if len(words) == _WORDS[1] else b""
             begin = end + len(_END)
             if not hearer.heard(number, words[1], reply, message, headers):
                 await hearer._process_msg(number, words[1], reply, message, headers)  # noqa: SLF001 the library's own way
