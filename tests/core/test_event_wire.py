@@ -13,6 +13,7 @@ from pyoco_server.core import (
     EventType,
     decode_event,
     encode_event,
+    encode_events,
     event_to_dict,
 )
 from tests.core.shapes import KINDS, PAYLOADS, fullest, smallest
@@ -293,6 +294,12 @@ def test_a_field_nobody_knows_yet_is_kept(event_type: str) -> None:
 def test_both_writers_agree(event_type: str) -> None:
     found = decode_event(wire(event_type, fullest(PAYLOADS[event_type])))
     assert json.loads(encode_event(found)) == event_to_dict(found)
+
+
+@pytest.mark.parametrize("count", [0, 1, len(PAYLOADS)])
+def test_several_are_written_as_each_of_them(count: int) -> None:
+    found = [decode_event(wire(one, fullest(PAYLOADS[one]) | {"later": 1})) for one in [*PAYLOADS][:count]]
+    assert encode_events(found) == b"[" + b",".join(map(encode_event, found)) + b"]"
 
 
 @pytest.mark.parametrize(("event_type", "field"), EACH_REQUIRED_FIELD)
