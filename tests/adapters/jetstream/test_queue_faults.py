@@ -122,17 +122,21 @@ async def _patiently(attempt: Callable[[], Awaitable[None]]) -> None:
 
 
 @asynccontextmanager
-async def behind_a_bad_network(jetstream: JetStream) -> AsyncIterator[tuple[Proxy, JetStreamWorkQueue]]:
+async def behind_a_bad_network(
+    jetstream: JetStream, names: Names | None = None
+) -> AsyncIterator[tuple[Proxy, JetStreamWorkQueue]]:
     async with proxy_to(jetstream.server.port) as proxy:
-        connection, queue = await asked(proxy.url, jetstream.names)
+        connection, queue = await asked(proxy.url, names or jetstream.names)
         async with connection:
             yield proxy, queue
 
 
 def test_a_pull_outlives_its_connection(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
-        good = JetStreamWorkQueue(connection, names)
-        async with behind_a_bad_network(jetstream) as (proxy, queue):
+        # What the server sends into a connection before it has noticed that it is gone comes back after so long.
+        hasty = msgspec.structs.replace(names, ack_wait_sec=1.0)
+        good = JetStreamWorkQueue(connection, hasty)
+        async with behind_a_bad_network(jetstream, hasty) as (proxy, queue):
             for round_number in range(3):
                 pulling = await waiting_pull(queue)
                 proxy.links[-1].client.close()
