@@ -218,7 +218,7 @@ class Run:
         given = (self.state.input or {}).get("params", {})
         params = {**self._model.defaults, **given}
         self._note_unused(given)
-        artifacts = os.path.join(self._services.artifacts, self.run_id)  # noqa: PTH118 a Path costs as much as a task
+        artifacts = os.path.join(self._services.artifacts, self.run_id)  # noqa: PTH118 for every run: a Path takes far longer
         self._scope = RunScope(self.run_id, self._model.name, params, artifacts)
         keeper = ResultKeeper(self._scope)
         deadlines = Deadlines(self._services.clock, self._expire)
