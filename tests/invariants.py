@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pyoco_server.core import Event, EventType, ExecutionState, Graph, decode_event, encode_event, fold, orchestrate
 from pyoco_server.core.joins import Tally
-from pyoco_server.core.payloads import NodePayload, NodeStarted
+from pyoco_server.core.payloads import NodePayload, NodeStarted, NodeSucceeded
 from pyoco_server.core.reducer import reduce
 from pyoco_server.core.state import Counts, initial_state
 from pyoco_server.core.transitions import (
@@ -16,6 +16,7 @@ from pyoco_server.core.transitions import (
     NODE_RANK,
     NODE_STEPS,
     STEPS_DOWN,
+    STEPS_IN_PLACE,
     ExecutionStatus,
 )
 from tests.build import T0, Ids
@@ -32,7 +33,6 @@ ONCE_PER_EXECUTION = {
 ONCE_PER_NODE = {
     EventType.NODE_CREATED,
     EventType.NODE_READY,
-    EventType.NODE_SUCCEEDED,
     EventType.NODE_FAILED,
     EventType.NODE_CANCEL_REQUESTED,
     EventType.NODE_CANCELED,
@@ -67,8 +67,11 @@ def _check_node_step(before: ExecutionState, after: ExecutionState, event: Event
         stepped_down = (old.status, event.type) in STEPS_DOWN
         assert stepped_down or NODE_RANK[new.status] > NODE_RANK[old.status]
     elif event.type in NODE_PROPOSALS:
-        assert event.type is EventType.NODE_STARTED, f"{event.type} changed nothing"
-        assert new.attempt > old.attempt
+        assert event.type in STEPS_IN_PLACE.get(old.status, ()), f"{event.type} changed nothing"
+        if event.type is EventType.NODE_STARTED:
+            assert new.attempt > old.attempt
+        else:
+            assert new.attempt == old.attempt == (new.output or {})["attempt"] > (old.output or {}).get("attempt", 0)
 
 
 def check_log(graph: Graph, log: Sequence[Event], state: ExecutionState) -> None:
@@ -92,7 +95,7 @@ def check_no_repeats(log: Sequence[Event]) -> None:
             facts[event.type,] += 1
         elif event.type in ONCE_PER_NODE and isinstance(event.payload, NodePayload):
             facts[event.type, event.payload.node_id] += 1
-        elif isinstance(event.payload, NodeStarted):
+        elif isinstance(event.payload, NodeStarted | NodeSucceeded):
             facts[event.type, event.payload.node_id, event.payload.attempt] += 1
     assert [fact for fact, count in facts.items() if count > 1] == []
     assert sum(event.type in ENDS for event in log) <= 1

@@ -17,6 +17,7 @@ from pyoco_server.core.transitions import (
     NODE_STEPS,
     REFUSED_AFTER_CANCEL,
     STEPS_DOWN,
+    STEPS_IN_PLACE,
     TERMINAL_EXECUTION,
     TERMINAL_NODE,
     CommandType,
@@ -28,6 +29,10 @@ from pyoco_server.core.transitions import (
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "state-machine.md"
 BATCH_CLASSES = ("creation", "cancel", "failure", "success", "progress")
+RECOMPUTED = (
+    "On a node that has succeeded they are the attempt that computes a lost result again: the attempt number and the "
+    "output change, the status does not."
+)
 Status = TypeVar("Status", ExecutionStatus, NodeStatus)
 
 
@@ -45,6 +50,8 @@ def page() -> str:
         diagram(NODE_STEPS, NodeStatus.IDLE, TERMINAL_NODE, "NODE_CREATED"),
         ranks(NODE_RANK),
         f"The one step to a lower rank: {_steps_down()}. `NODE_STARTED` on a running node is a new attempt.",
+        f"Events that leave a node where it is: {_steps_in_place()}.",
+        RECOMPUTED,
         "## What a node command needs",
         guards(),
         "## After a cancel request",
@@ -70,6 +77,10 @@ def diagram(
         lines += [f"    {source} --> {target}: {' / '.join(events)}" for target, events in by_target.items()]
     lines += [f"    {status} --> [*]" for status in steps if status in final]
     return "\n".join([*lines, "```"])
+
+
+def _steps_in_place() -> str:
+    return ", ".join(f"{_names(events, EventType)} on `{status}`" for status, events in STEPS_IN_PLACE.items())
 
 
 def ranks(table: Mapping[Status, int]) -> str:

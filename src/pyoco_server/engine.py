@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import logging
 import random
+import secrets
 import threading
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
@@ -37,6 +38,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 REMEMBERED_ENDS = 1_000
 _USER = Actor(ActorKind.USER)
+_KEY_HERE = secrets.token_bytes(32)
+"""Signs pickled results of this process."""
 
 
 class UnknownRunError(PyocoServerError, KeyError):
@@ -81,7 +84,7 @@ def _authored(flow: Flow | FlowModel) -> tuple[FlowModel, Mapping[str, Function]
 class Engine:
     """Runs flows; close it, or use it as a context manager."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 everything is optional, and by name
         self,
         *,
         log: EventLog | None = None,
@@ -93,7 +96,13 @@ class Engine:
         seed: int | None = None,
         workshop: Workshop | None = None,
         outputs: OutputStore | None = None,
+        result_key: str | None = None,
     ) -> None:
+        """Start the engine's thread.
+
+        ``result_key`` signs results that are pickled, as PYOCO_RESULT_KEY does. Without it all engines of this process,
+        and no others, share a key.
+        """
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pyoco-engine", daemon=True)
         self._thread.start()
@@ -104,7 +113,9 @@ class Engine:
             clock=clock or SystemClock(),
             new_id=uuid_maker(),
             workshop=self._workshop,
-            outputs=Outputs(outputs or MemoryOutputStore()),
+            outputs=Outputs(
+                outputs or MemoryOutputStore(), key=_KEY_HERE if result_key is None else result_key.encode()
+            ),
             plans=Plans(),
             artifacts=Path(artifacts),
             worker_id=f"engine-{uuid.uuid4()}",

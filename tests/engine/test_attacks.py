@@ -216,10 +216,10 @@ def test_progress_that_is_none_is_the_tasks_error(engine: Engine, report: tuple[
 def test_what_a_resume_brings_must_fit_the_log(engine: Engine) -> None:
     run_id = engine.start(approval_flow(Calls()))
     wait_until(lambda: is_waiting(engine, run_id, "approval"))
-    with pytest.raises(DecodeError, match="not JSON"):
+    with pytest.raises(DecodeError, match=r"a object is not accepted here.*\$\.input"):
         engine.resume(run_id, "approval", object())
     engine.resume(run_id, "approval", (1, 2))
-    assert engine.wait(run_id).results["publish"] == [1, 2]
+    assert engine.wait(run_id).results["publish"] == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_wait_the_log_cannot_hold_is_refused_where_it_is_written(fields: dict[
         wait("w", **fields)
 
 
-def test_a_value_the_log_cannot_hold_is_made_again_once() -> None:
+def test_a_task_that_returned_a_set_is_not_called_by_the_next_process() -> None:
     calls, again = Calls(), Calls()
 
     def flow(counted: Calls) -> Flow:
@@ -252,4 +252,4 @@ def test_a_value_the_log_cannot_hold_is_made_again_once() -> None:
             wait_until(lambda node_id=node_id: is_waiting(second, run_id, node_id))  # type: ignore[misc]
             second.resume(run_id, node_id)
         assert second.wait(run_id).status == "COMPLETED"
-    assert (calls.count("make"), again.count("make")) == (1, 1)
+    assert (calls.count("make"), again.count("make")) == (1, 0)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from typing_extensions import override
 from pyoco_server import Engine
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.app.outputs import INLINE_MAX_BYTES, STORED, TEXT_ONLY, VALUE, to_output
+from pyoco_server.app.outputs import INLINE_MAX_BYTES, STORED, TEXT_ONLY, VALUE, Outputs, Owner
 from pyoco_server.app.ports import UnavailableError
 from tests.engine.flows import Calls
 from tests.engine.leaving import Left
@@ -63,7 +64,7 @@ def test_the_results_of_a_run_that_ended_long_ago_are_fetched() -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "empty", "other"])
-def test_what_is_damaged_is_made_again(damage: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_needs_what_is_damaged_fails_and_says_so(damage: str, caplog: pytest.LogCaptureFixture) -> None:
     left = Left(flow_with(LARGE))
     (name,) = left.store._kept
     kept = left.store._kept.pop(name)
@@ -71,7 +72,12 @@ def test_what_is_damaged_is_made_again(damage: str, caplog: pytest.LogCaptureFix
         left.store._kept[name] = {"cut": kept[:-1], "empty": b"", "other": kept.replace(b"x", b"y")}[damage]
     with caplog.at_level(logging.WARNING):
         result, calls = left.gone_on_with()
-    assert (result.status, result.results["use"], calls.names) == ("COMPLETED", True, ["make", "use"])
+    error = result.state.nodes["use"].error or {}
+    assert (result.status, error["code"], calls.names) == ("FAILED", "RESULT_LOST", ["use"])
+    assert (
+        f"the result of task 'make' is lost: the stored output '{name.decode()}' is missing or damaged."
+        in error["message"]
+    )
     assert [record.__dict__["action"] for record in caplog.records] == ["output_lost"]
 
 
@@ -137,21 +143,40 @@ class Text(str):
     __slots__ = ()
 
 
-NOT_JSON = [(1, 2), {1}, {1: "a"}, {1: "a", "1": "b"}, float("nan"), b"x", [(1,)], "\ud800", object()]
+NOT_JSON = [(1, 2), {1}, {1: "a"}, {1: "a", "1": "b"}, float("nan"), b"x", [(1,)], "\ud800"]
 
 
-@pytest.mark.parametrize("value", [*NOT_JSON, Text("x"), {Text("k"): 1}])
-def test_what_would_not_come_back_the_same_is_kept_as_text(value: Any) -> None:
-    assert [*to_output(value)] == [TEXT_ONLY]
+async def written(value: Any) -> dict[str, Any]:
+    outputs = Outputs(MemoryOutputStore(), key=b"k" * 32)
+    return await outputs.written(Owner("run", "node", "task"), lambda: "run/1", value)
+
+
+@pytest.mark.parametrize("value", NOT_JSON, ids=repr)
+def test_what_json_cannot_say_is_written_with_tags(value: Any) -> None:
+    kept = asyncio.run(written(value))
+    assert (sorted(kept), kept["output_kind"]) == (["output_kind", VALUE], "tagged")
+
+
+@pytest.mark.parametrize("value", [Text("x"), {Text("k"): 1}, Text], ids=repr)
+def test_what_no_tag_covers_is_pickled(value: Any) -> None:
+    kept = asyncio.run(written(value))
+    assert (sorted(kept), kept["output_kind"]) == (["output_kind", TEXT_ONLY, STORED], "pickle")
+
+
+def test_what_cannot_be_pickled_is_lost() -> None:
+    kept = asyncio.run(written(threading.Lock()))
+    assert kept["output_kind"] == "lost"
+    assert kept["reason"] == "it cannot be stored: TypeError: cannot pickle '_thread.lock' object"
 
 
 @pytest.mark.parametrize("value", [None, True, 1, 2**70, -0.0, 1.0, "ü", [], {}, {"a": [{"b": None}]}])
 def test_what_comes_back_the_same_is_kept_as_it_is(value: Any) -> None:
-    kept = to_output(value)[VALUE]
-    assert (kept, type(kept)) == (value, type(value))
+    kept = asyncio.run(written(value))
+    assert kept.keys() == {VALUE}
+    assert (kept[VALUE], type(kept[VALUE])) == (value, type(value))
 
 
-def test_a_value_nested_too_deep_is_kept_as_text() -> None:
+def test_a_value_nested_too_deep_for_json_is_no_trouble() -> None:
     for depth in (300, 600, 900, 5_000):
         value: list[Any] = []
         for _ in range(depth):

@@ -1,4 +1,4 @@
-"""Values the log could not hold are made again by whoever takes a run up, and nothing else is."""
+"""A process that takes a run over has the results of the one before, with value and type; it calls no task again."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper, switch  # type: ignore[import-untyped]
 
 from pyoco_server import Engine
-from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.app.plans import REMEMBERED, Plans
 from pyoco_server.core import NodeStatus
 from pyoco_server.engine import RunResult
@@ -19,7 +18,7 @@ from pyoco_server.flows.from_pyoco import read_flow
 from pyoco_server.flows.plan import plan
 from tests.engine.flows import Calls, wait_until
 from tests.engine.hooks import program, run
-from tests.engine.leaving import RUN, Left, Make
+from tests.engine.leaving import Left, Make
 
 
 def gone_on(make: Make, params: dict[str, Any] | None = None) -> tuple[RunResult, Calls]:
@@ -39,21 +38,23 @@ class Opaque:
 
 
 @pytest.mark.parametrize("value", [(1, 2), {3}, Opaque(), [(1,)], {"k": {1}}], ids=repr)
-def test_what_json_cannot_say_is_made_again(value: Any) -> None:
+def test_what_json_cannot_say_is_there_without_another_call(value: Any) -> None:
     result, calls = gone_on(lambda calls: Flow("o") >> calls.task("make", lambda _: value) >> shown(calls))
-    assert (result.results["use"], calls.names) == (repr(value), ["make", "use"])
+    assert (result.results["use"], calls.names) == (repr(value), ["use"])
 
 
-BLOCKS: dict[str, tuple[Callable[[TaskWrapper], Any], list[str], str]] = {
-    "repeat": (lambda make: make[3], ["make"] * 3, "(2,)"),
-    "switch": (lambda make: switch("$ctx.params.n")[1 >> make], ["make"], "(0,)"),
-    "until": (lambda make: make % ("$ctx.loop.iteration >= 2", 5), ["make"] * 2, "(1,)"),
+BLOCKS: dict[str, tuple[Callable[[TaskWrapper], Any], str]] = {
+    "repeat": (lambda make: make[3], "(2,)"),
+    "switch": (lambda make: switch("$ctx.params.n")[1 >> make], "(0,)"),
+    "until": (lambda make: make % ("$ctx.loop.iteration >= 2", 5), "(1,)"),
+    "for_each": (lambda make: make["$ctx.params.items as item"], "(2,)"),
+    "nested": (lambda make: (make[2])[2], "(1,)"),
 }
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_what_a_finished_block_made_is_made_again(kind: str) -> None:
-    block, again, value = BLOCKS[kind]
+def test_what_a_finished_block_made_is_there_without_another_call(kind: str) -> None:
+    block, value = BLOCKS[kind]
 
     def index(ctx: Any) -> tuple[int]:
         return (ctx.loop.index if ctx.loop else 0,)
@@ -62,7 +63,7 @@ def test_what_a_finished_block_made_is_made_again(kind: str) -> None:
         return Flow(kind) >> block(calls.task("make", index)) >> shown(calls)
 
     result, calls = gone_on(make, {"n": 1, "items": [7, 8, 9]})
-    assert (result.status, result.results["use"], calls.names) == ("COMPLETED", value, [*again, "use"])
+    assert (result.status, result.results["use"], calls.names) == ("COMPLETED", value, ["use"])
 
 
 def test_a_later_rounds_value_is_not_overwritten_by_an_earlier_ones() -> None:
@@ -70,7 +71,7 @@ def test_a_later_rounds_value_is_not_overwritten_by_an_earlier_ones() -> None:
         return (ctx.loop.index,) if ctx.loop.index == 0 else ctx.loop.index
 
     result, calls = gone_on(lambda calls: Flow("r") >> calls.task("make", some_tuple)[3] >> shown(calls))
-    assert (result.results["use"], calls.names) == ("2", ["make", "use"])
+    assert (result.results["use"], calls.names) == ("2", ["use"])
 
 
 def test_a_later_tasks_output_is_not_overwritten_by_an_earlier_ones() -> None:
@@ -82,44 +83,6 @@ def test_a_later_tasks_output_is_not_overwritten_by_an_earlier_ones() -> None:
 
     result, _ = gone_on(make)
     assert result.results["use"] == ["'late'", "{1}"]
-
-
-def test_a_cancel_does_not_wait_for_values_to_be_made_again() -> None:
-    stuck, begun = threading.Event(), threading.Event()
-
-    def slow(_: Any) -> None:
-        begun.set()
-        stuck.wait(20)
-
-    def flow(make: Any) -> Make:
-        return lambda calls: Flow("c") >> calls.task("make", make) >> calls.task("use")
-
-    left = Left(flow(lambda _: {1}))
-    with Engine(log=left.log, cancel_grace_sec=0.2) as engine:
-        engine.take_up(flow(slow)(Calls()), RUN)
-        assert begun.wait(5)
-        assert engine.cancel(RUN)
-        assert engine.wait(RUN).status == "CANCELED"
-        assert not stuck.is_set()
-        stuck.set()
-
-
-def test_nothing_is_made_again_for_a_run_that_is_being_cancelled() -> None:
-    go, calls = threading.Event(), Calls()
-
-    def flow(counted: Calls) -> Flow:
-        return Flow("c") >> counted.task("make", lambda _: {1}) >> counted.task("stuck", lambda _: go.wait(20))
-
-    log = MemoryEventLog()
-    first = Engine(log=log, cancel_grace_sec=60)
-    first.start(flow(Calls()), run_id="run")
-    wait_until(lambda: "stuck" in first.get("run").nodes and first.get("run").nodes["stuck"].attempt == 1)
-    first.cancel("run")
-    with Engine(log=MemoryEventLog.load(log.dump()), cancel_grace_sec=0.2) as second:
-        assert second.wait(second.take_up(flow(calls), "run")).status == "CANCELED"
-    go.set()
-    first.close()
-    assert calls.names == []
 
 
 # --- Cancel at once --------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.app.ports import OnAppend, Unsubscribe
 from pyoco_server.core import NodeStatus
 from tests.engine.flows import Calls, wait_until
-from tests.engine.leaving import Left
 
 
 def is_waiting(engine: Engine, run_id: str) -> bool:
@@ -23,46 +22,6 @@ def is_waiting(engine: Engine, run_id: str) -> bool:
 
 def shown(calls: Calls) -> Any:
     return calls.task("use", lambda ctx: repr(ctx.results.get("make")))
-
-
-def test_what_a_parallel_loop_made_is_made_again() -> None:
-    def make(calls: Calls) -> Flow:
-        made = calls.task("make", lambda ctx: (ctx.loop.index,))["$ctx.params.items as item"]
-        return Flow("f") >> made >> shown(calls)
-
-    result, calls = Left(make, {"items": [7, 8, 9]}).gone_on_with()
-    assert (result.results["use"], calls.names) == ("(2,)", [*["make"] * 3, "use"])
-
-
-def test_what_blocks_inside_blocks_made_is_made_again() -> None:
-    def make(calls: Calls) -> Flow:
-        return Flow("n") >> (calls.task("make", lambda ctx: {ctx.loop.index})[2])[2] >> shown(calls)
-
-    result, calls = Left(make).gone_on_with()
-    assert (result.results["use"], calls.names) == ("{1}", [*["make"] * 4, "use"])
-
-
-def test_nothing_goes_on_while_values_are_made_again() -> None:
-    go, begun = threading.Event(), threading.Event()
-
-    def flow(calls: Calls, value: Any) -> Flow:
-        return Flow("p") >> calls.task("make", value) >> wait("w") >> shown(calls)
-
-    def slow(_: Any) -> set[int]:
-        begun.set()
-        go.wait(5)
-        return {1}
-
-    log = MemoryEventLog()
-    with Engine(log=log) as engine:
-        run_id = engine.start(flow(Calls(), lambda _: {1}))
-        wait_until(lambda: is_waiting(engine, run_id))
-    with Engine(log=MemoryEventLog.load(log.dump())) as engine:
-        engine.take_up(flow(Calls(), slow), run_id)
-        assert begun.wait(5)
-        engine.resume(run_id, "w")
-        threading.Timer(0.1, go.set).start()
-        assert engine.wait(run_id).results["use"] == "{1}"
 
 
 class BusyLog(MemoryEventLog):

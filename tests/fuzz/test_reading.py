@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.adapters.readmodel.rows import row_of
-from pyoco_server.app.outputs import Outputs
+from pyoco_server.app.lazy_values import LostValue
+from pyoco_server.app.outputs import Outputs, Owner
 from pyoco_server.app.ports.run_index import SnapshotChange
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.results import results_of
@@ -88,8 +89,14 @@ def test_outputs_from_outside_are_no_obstacle(output: dict[str, Any], more: Any)
 
     async def read() -> None:
         outputs = Outputs(MemoryOutputStore())
-        for said in (output, {"stored": {"name": more, "sha256": "0"}}, {"stored": {"name": "x", "sha256": more}}):
-            assert await outputs.read(said) == (False, None)
+        kinds = {"stored": {"name": "run/x", "sha256": more}, "output_kind": more}
+        for said in (
+            output,
+            {"stored": {"name": more, "sha256": "0"}},
+            {"stored": {"name": "x", "sha256": more}},
+            kinds,
+        ):
+            assert isinstance(await outputs.read(Owner("run", "node"), said), LostValue)
 
     assert check_call(lambda: asyncio.run(read()), 200, ())
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.app.lazy_values import Deferred
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.results import results_of
@@ -136,9 +137,10 @@ def _results(events: Sequence[Event], stored: Mapping[str, bytes]) -> dict[str, 
         store = MemoryOutputStore()
         for name, body in stored.items():
             await store.put(name, body)
-        return await results_of(events, Outputs(store))
+        return (await results_of(events, Outputs(store))).raw()
 
-    return {name: _shown(value) for name, value in sorted(asyncio.run(read()).items())}
+    found = asyncio.run(read()).items()
+    return {name: _shown(value) for name, value in sorted(found) if not isinstance(value, Deferred)}
 
 
 def _shown(value: Any) -> Any:

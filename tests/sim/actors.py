@@ -181,7 +181,7 @@ def make_worker(store: Store, name: str, clock: Clock, chance: random.Random) ->
         clock=clock,
         new_id=new_id,
         workshop=LocalWorkshop(threads=1, processes=1),
-        outputs=Outputs(store.outputs),
+        outputs=Outputs(store.outputs, key=b"of all simulated workers, or so it is"),
         plans=Plans(),
         artifacts=Path("artifacts"),
         worker_id=worker_mark(name, instance_id),

@@ -119,7 +119,9 @@ def _check_log(world: "World", run_id: str) -> None:
         check_no_repeats(events)
     except AssertionError as error:
         world.violation("every log keeps the rules", f"{run_id}: {error}")
-    done = [event.payload.node_id for event in events if isinstance(event.payload, NodeSucceeded)]
+    done = [
+        (payload.node_id, payload.attempt) for event in events if isinstance(payload := event.payload, NodeSucceeded)
+    ]
     if len(done) != len(set(done)):
         world.violation("no node is committed twice", f"{run_id}: {done}")
     _check_who_ended_what(world, run_id, events)

@@ -1,12 +1,16 @@
 """The flows simulated workers run: coroutines, so that no thread is needed; each tells the world that it was called."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+from typing_extensions import override
 
 from pyoco_server import options, wait
 from tests.sim.loop import SimLoop
@@ -34,6 +38,68 @@ def _taking(seconds: float) -> Then:
     return then
 
 
+class Opaque:
+    """What no tag covers: it is pickled."""
+
+    def __init__(self, time: int) -> None:
+        self.time = time
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and other.time == self.time
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _values(time: int) -> dict[Any, Any]:
+    """What JSON cannot say; called again, the task would return something else."""
+    return {1: (time, {time}), "when": datetime(2026, 1, 1, tzinfo=UTC), "of": [b"x", Decimal("1.10"), float("inf")]}
+
+
+async def _many_types(time: int) -> object:
+    await asyncio.sleep(0.05)
+    return _values(time)
+
+
+async def _opaque(time: int) -> object:
+    await asyncio.sleep(0.05)
+    return [_values(time), Opaque(time)]
+
+
+async def _lock(_time: int) -> object:
+    """What cannot be stored."""
+    await asyncio.sleep(0.05)
+    return threading.Lock()
+
+
+def _checked(name: str, seconds: float, is_right: Callable[[Any], bool]) -> TaskWrapper:
+    """A task that reads the result of ``made``, and fails if it is not what that returned."""
+
+    async def body(ctx: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        loop.at_work(ctx.run_context.run_id, name)
+        await asyncio.sleep(seconds)
+        if not is_right(ctx.results["made"]):
+            raise ValueError(f"not what was made: {ctx.results['made']!r}")
+        return {seconds}
+
+    return TaskWrapper(Task(func=body, name=name))
+
+
+def _is_typed(value: Any) -> bool:
+    time = value[1][0]
+    return bool(value == _values(time)) and type(value[1]) is tuple and type(value["of"][0]) is bytes
+
+
+def _is_opaque(value: Any) -> bool:
+    return _is_typed(value[0]) and bool(value[1] == Opaque(value[0][1][0]))
+
+
+def _is_lock(value: Any) -> bool:
+    return isinstance(value, type(threading.Lock()))
+
+
 async def _failing(_time: int) -> None:
     await asyncio.sleep(0.1)
     raise ValueError("no good")
@@ -59,7 +125,19 @@ def _quick(name: str) -> TaskWrapper:
 
 def _flows() -> dict[str, Flow]:
     retried = options(_task("retried", _failing_first), retries=2, backoff=0.2)
+    repeatable = options(_task("made", _lock), recompute=True)
     made = [
+        Flow("typed") >> _task("made", _many_types) >> wait("ok") >> _checked("first", 1.0, _is_typed),
+        Flow("opaque")
+        >> _task("made", _opaque)
+        >> _checked("first", 1.5, _is_opaque)
+        >> _checked("then", 0.1, _is_opaque),
+        Flow("lost") >> _task("made", _lock) >> _checked("first", 1.5, _is_lock) >> _checked("then", 0.1, _is_lock),
+        Flow("again")
+        >> repeatable
+        >> wait("ok")
+        >> _checked("first", 1.5, _is_lock)
+        >> _checked("then", 0.1, _is_lock),
         Flow("one") >> _quick("only"),
         Flow("chain") >> _quick("a") >> _task("b", _taking(0.8)) >> _quick("c"),
         Flow("fan") >> _quick("seed") >> [_quick("left"), _task("right", _taking(0.5))] >> _quick("total"),
@@ -77,10 +155,10 @@ def _flows() -> dict[str, Flow]:
 
 
 FLOWS: Final = _flows()
-FAILING: Final = frozenset({"failing", "impatient"})
+FAILING: Final = frozenset({"failing", "impatient", "lost"})
 """Flows that may end FAILED although nothing went wrong with the platform."""
 
-WAITING: Final = ("approval", "impatient", "patient", "rounds", "twofold")
+WAITING: Final = ("again", "approval", "impatient", "patient", "rounds", "twofold", "typed")
 """Flows in which somebody is waited for."""
 
 PARAMS: Final = {"items": [1, 2]}

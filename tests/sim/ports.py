@@ -29,7 +29,7 @@ from pyoco_server.app.ports import (
 from pyoco_server.app.ports.run_index import Announced
 from pyoco_server.app.ports.work_queue import OnSpent, SpentJob
 from pyoco_server.core import Event
-from pyoco_server.core.payloads import NodeSucceeded
+from pyoco_server.core.payloads import NodeStarted, NodeSucceeded
 from tests.invariants import ENDS
 from tests.sim.loop import Process, SimLoop
 from tests.sim.network import QUICK_SEC, Fate, Network, at_once
@@ -48,8 +48,10 @@ class SimLog:
         self.inner = MemoryEventLog()
         self.ended: set[str] = set()
         """Executions whose end is in the log."""
-        self.succeeded: set[tuple[str, str]] = set()
-        """Nodes whose success is in the log, by execution."""
+        self.succeeded: dict[tuple[str, str], int] = {}
+        """The attempts that nodes succeeded with."""
+        self.begun: dict[tuple[str, str], int] = {}
+        """The newest attempts at nodes."""
         self._network = network
         self._loop = loop
 
@@ -67,7 +69,9 @@ class SimLog:
             if event.type in ENDS:
                 self.ended.add(execution_id)
             elif isinstance(event.payload, NodeSucceeded):
-                self.succeeded.add((execution_id, event.payload.node_id))
+                self.succeeded[execution_id, event.payload.node_id] = event.payload.attempt or 0
+            elif isinstance(event.payload, NodeStarted):
+                self.begun[execution_id, event.payload.node_id] = event.payload.attempt
 
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
         name = f"read {execution_id} after {after}"

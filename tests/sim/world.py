@@ -125,8 +125,9 @@ class World:
     def _at_work(self, run_id: str, task: str) -> int:
         self.network.note(f"calls {task} of {run_id}")
         self.called[run_id, task] += 1
-        if (run_id, task) in self.store.log.succeeded:
-            self.violation("what has succeeded never runs again", f"{task} of {run_id} is called again")
+        log, node = self.store.log, (run_id, task)
+        if node in log.succeeded and log.begun[node] <= log.succeeded[node]:
+            self.violation("what has succeeded is called again only as a logged attempt", f"{task} of {run_id}")
         return self.called[run_id, task]
 
     # --- Processes ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import itertools
+import re
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -221,15 +223,27 @@ def test_an_output_is_shown_whole_or_it_is_told_that_it_is_not(size: int, *, is_
     attempt(body)
 
 
-def test_what_is_no_json_has_no_output_to_show_and_nothing_is_one() -> None:
+def test_records_say_how_an_output_is_kept() -> None:
+    lock, pickled = threading.Lock(), re.compile("x")
+
     async def body(world: World) -> None:
         calls = Calls()
-        flow = Flow("odd") >> calls.task("opaque", lambda _: {1}) >> calls.task("nothing", None)
+        flow = Flow("odd") >> calls.task("tagged", lambda _: {1}) >> calls.task("nothing", None)
+        flow >>= calls.task("pickled", lambda _: pickled)
+        flow >>= calls.task("lost", lambda _: lock)
         run_id = await world.submit("odd")
         await world.hand({"odd": flow}).work()
         stored = await world.stored(run_id)
-        assert "output" not in stored["task_records"]["opaque"]
-        assert stored["task_records"]["nothing"]["output"] is None
+        shown = {
+            task: {name: value for name, value in record.items() if name.startswith("output")}
+            for task, record in stored["task_records"].items()
+        }
+        assert shown == {
+            "tagged": {"output": {"$set": [1]}, "output_kind": "tagged"},
+            "nothing": {"output": None},
+            "pickled": {"output_kind": "pickle", "output_repr": repr(pickled)},
+            "lost": {"output_kind": "lost", "output_repr": repr(lock)},
+        }
         assert stored["task_records_truncated"] is False
 
     attempt(body)

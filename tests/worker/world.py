@@ -120,7 +120,7 @@ class World:
             clock=self.clock,
             new_id=self.new_id,
             workshop=workshop,
-            outputs=Outputs(self.outputs),
+            outputs=Outputs(self.outputs, key=b"of all workers in these tests, as it is"),
             plans=Plans(),
             artifacts=Path(self._folder.name),
             worker_id=mark,

@@ -6,15 +6,16 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.app.calling import arguments, by_position, refuse_unfit
+from pyoco_server.app.calling import arguments, by_position, refuse_unfit, shape_of
 from pyoco_server.app.context import TaskContext
 from pyoco_server.app.outputs import writable
 from pyoco_server.app.ports import Workshop
 from pyoco_server.app.ports.engine import CallOverdueError, Watch
+from pyoco_server.app.value_errors import ResultLostError, lost_behind
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.flows.model import Isolation, TaskSpec
 
@@ -31,6 +32,8 @@ class Failed(msgspec.Struct, frozen=True):
     """The function raised, or took too long."""
 
     error: JsonObject
+    is_final: bool = False
+    """Is there no use in another attempt, whatever the task's retries?"""
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -38,6 +41,8 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 Outcome = Succeeded | Failed | Stopped
+RESULT_LOST: Final = "RESULT_LOST"
+"""The code of a node that failed because it needed a result that is lost."""
 
 
 class Attempt:
@@ -75,6 +80,8 @@ class Attempt:
         except CallOverdueError:
             message = f"task '{self._task.name}' exceeded its timeout of {self._task.timeout_sec} s"
             return Failed({"code": "TIMEOUT", "message": message})
+        except ResultLostError as error:
+            return Failed(describe(error), is_final=True)
         except BaseException as error:  # noqa: BLE001 whatever the user's code raises is its failure, not ours
             return Failed(describe(error))
         finally:
@@ -100,9 +107,24 @@ class Attempt:
             self._cancels += 1
             self._runner.cancel()
 
+    @property
+    def takes_context(self) -> bool:
+        """Does the function take ``ctx``, through which it can read any result?"""
+        return shape_of(self._function).wants_context
+
+    def arguments(self) -> dict[str, Any]:
+        """What is known for the function, by name; ResultLostError if a result among it is lost."""
+        try:
+            return arguments(self._task, self._function, self._context)
+        except Exception as error:
+            lost = lost_behind(error)
+            if lost is None:
+                raise
+            raise lost from None
+
     async def _call(self) -> Any:  # noqa: ANN401 whatever the function returns
         refuse_unfit(self._task, self._function)
-        args, kwargs = by_position(self._function, arguments(self._task, self._function, self._context))
+        args, kwargs = by_position(self._function, self.arguments())
         return await self._workshop.call(
             self._function,
             kwargs,
@@ -126,7 +148,10 @@ def _users_part(frames: TracebackType | None) -> TracebackType | None:
 
 
 def describe(error: BaseException) -> JsonObject:
-    """What the log keeps of an exception."""
+    """What the log keeps of an exception. A lost result is our own error, and says all there is to say by itself."""
+    if isinstance(error, ResultLostError):
+        detail = {"task": error.task, "nodeId": error.node_id}
+        return {"code": RESULT_LOST, "message": _text_of(error), "detail": detail}
     remote = getattr(error, "remote_traceback", None)
     told = remote or "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
     return {"code": type(error).__name__, "message": _text_of(error), "detail": {"traceback": writable(told)}}

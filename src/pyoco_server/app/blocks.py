@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # type: ignore[import-untyped]
+from pyoco.dsl.expressions import ExpressionEvaluationError  # type: ignore[import-untyped]
 
 from pyoco_server.app.context import Place
+from pyoco_server.app.value_errors import lost_behind
 from pyoco_server.app.work import Work
 from pyoco_server.flows.bounded_expressions import evaluate
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
@@ -117,4 +119,10 @@ async def _holds(work: Work, node_id: str, index: int, condition: str, place: Pl
 
 def _evaluate(work: Work, source: str, place: Place) -> Any:  # noqa: ANN401 an expression has any value
     context = work.scope.context(place)
-    return evaluate(source, ctx=context.expression_data(), env=context.env_data())
+    try:
+        return evaluate(source, ctx=context.expression_data(), env=context.env_data())
+    except ExpressionEvaluationError as error:
+        lost = lost_behind(error)
+        if lost is None:
+            raise
+        raise lost from None

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pyoco_server.app.idempotency import IdempotencyKeyError
+from pyoco_server.app.outside_values import check_command
 from pyoco_server.app.ports import GraphRegistry, UnavailableError
 from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError, cancel_mode
 from pyoco_server.app.run_input import PLATFORM, RunInput
@@ -91,6 +92,7 @@ class CommandDesk:
     async def create(self, asked: Asked) -> Answer:
         """Create an execution on a registered graph; InvalidInputError if there is no such graph."""
         given = dict(asked.fields)
+        check_command({**given, "type": "CreateExecution"})
         if given.get("executionId") is None:
             seed = f"{asked.tenant_id or ''}\n{asked.key}"
             given["executionId"] = str(uuid.uuid5(_NAMESPACE, seed) if asked.key is not None else uuid.uuid4())
@@ -119,6 +121,7 @@ class CommandDesk:
         """Give a command to an execution; RunNotFoundError, or CommandRejected if a guard refuses."""
         run = await visible_run(self._desk, execution_id, tenant_id=asked.tenant_id)
         command = decode_command({**asked.fields, "executionId": execution_id})
+        check_command(asked.fields)
         stamped = _stamped(command, asked.key, of=command)
 
         def decision(state: ExecutionState) -> Commit:

@@ -13,6 +13,8 @@ from pyoco.core.context import Context, LoopFrame  # type: ignore[import-untyped
 from pyoco.core.models import RunContext, RunStatus, TaskState  # type: ignore[import-untyped]
 from typing_extensions import override
 
+from pyoco_server.app.lazy_values import Deferred, LazyDict
+
 Progress = Callable[[float | None, str | None], None]
 
 
@@ -82,18 +84,18 @@ class RunScope:
 
     def __init__(self, run_id: str, flow_name: str, params: Mapping[str, Any], artifact_dir: str) -> None:
         self.run = RunContext(run_id=run_id, flow_name=flow_name, params=dict(params))
-        self.run.params = copy.deepcopy(dict(params))  # the state has them too, and must not change with them
-        self.results: dict[str, Any] = {}
+        self.run.params = LazyDict(copy.deepcopy(dict(params)))  # the state has them too, and must not change with them
+        self.results = LazyDict()
         self.env: dict[str, str] = {}
         self.variables: dict[str, Any] = {}
-        self.scratch: dict[str, Any] = {}
+        self.scratch = LazyDict()
         self.artifacts: dict[str, Any] = {}
         self._artifact_dir = artifact_dir
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> LazyDict:
         """The run's parameters."""
-        params: dict[str, Any] = self.run.params
+        params: LazyDict = self.run.params
         return params
 
     def context(self, place: "Place") -> TaskContext:
@@ -145,9 +147,15 @@ class Place:
 
 
 def _store(target: Any, path: list[str], value: Any) -> None:  # noqa: ANN401 any result
-    """Set a nested key; something that is not a dictionary on the way keeps its place, and the value is not stored."""
+    """Set a nested key; something that is not a dictionary on the way keeps its place, and the value is not stored.
+
+    A deferred value needs dictionaries that know of deferred values all the way.
+    """
     for part in path[:-1]:
-        target = target.setdefault(part, {})
-        if not isinstance(target, dict):
+        inner = target.setdefault(part, {})
+        if not isinstance(inner, dict):
             return
+        if isinstance(value, Deferred) and not isinstance(inner, LazyDict):
+            inner = target[part] = LazyDict(inner)
+        target = inner
     target[path[-1]] = value

@@ -123,7 +123,8 @@ class Fencing:
 class Fence:
     """A workshop for one attempt, which calls the function in time or not at all."""
 
-    def __init__(self, workshop: Workshop, fencing: Fencing, node_id: str) -> None:
+    def __init__(self, workshop: Workshop, fencing: Fencing, node_id: str, *, needing: str | None = None) -> None:
+        """``needing``: the node for which the result of ``node_id``, which has succeeded, is computed again."""
         self.problem: PyocoServerError | None = None
         """Why the function was not called, if it was not."""
         self.attempt = fencing.begun[node_id].attempt
@@ -132,6 +133,7 @@ class Fence:
         self._execution = fencing.execution
         self._node_id = node_id
         self._known_at = fencing.begun[node_id].at
+        self._needing = None if needing is None else self._execution.state.nodes[needing]
         self._looks = 0
 
     async def call(
@@ -229,8 +231,12 @@ class Fence:
 
     def _check_is_newest(self) -> None:
         self._known_at = self._fencing.looked_at or self._known_at
-        node = self._execution.state.nodes[self._node_id]
-        if node.attempt != self.attempt or node.is_terminal:
+        node, needing = self._execution.state.nodes[self._node_id], self._needing
+        is_over = node.is_terminal
+        if needing is not None:  # the node itself has succeeded: it is the other that must still be ours
+            now = self._execution.state.nodes[needing.node_id]
+            is_over = now.attempt != needing.attempt or now.is_terminal
+        if node.attempt != self.attempt or is_over:
             raise TooLateError(f"attempt {self.attempt} of '{self._node_id}' is over")
 
 

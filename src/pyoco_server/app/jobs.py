@@ -1,15 +1,16 @@
 """The job: what travels in the queue. The log is the truth; a job only says that a run wants a worker."""
 
 import re
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
+from pyoco_server.app.outside_values import check_params
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.core import DecodeError, Event, decode_event, event_to_dict
 from pyoco_server.core.payloads import ExecutionCreated
 from pyoco_server.core.wire import JsonObject
-from pyoco_server.errors import PyocoServerError
+from pyoco_server.errors import InvalidInputError, PyocoServerError
 
 Token = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]+\Z", max_length=200)]
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -37,6 +38,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submitted_at: float
     tags: tuple[str, ...] | None = None
     params: JsonObject | None = None
+    params_kind: Literal["json", "tagged"] = "json"
 
     log_position: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Where the log of the run ended when the job was queued; without it the job is somebody else's."""
@@ -58,6 +60,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return RunInput(
             flow_name=self.flow_name,
             params=self.params or {},
+            params_kind=self.params_kind,
             tag=self.tag,
             tags=self.tags if self.tags is not None else (self.tag,),
             submitted_at=self.submitted_at,
@@ -96,6 +99,7 @@ def new_job(run_id: str, given: RunInput, *, created: Event, position: int, revi
         tag=given.tag,
         tags=given.tags,
         params=given.params,
+        params_kind="tagged" if given.params_kind == "tagged" else "json",
         submitted_at=given.submitted_at,
         log_position=position,
         created=envelope,
@@ -121,6 +125,11 @@ def decode_job(body: bytes) -> Job:
     if not isinstance(fields, dict):
         raise InvalidJobError("a JSON object was expected", {})
     try:
-        return msgspec.convert(fields, Job)
+        job = msgspec.convert(fields, Job)
+        if job.params_kind != "json":
+            check_params(fields)
+    except InvalidInputError as error:
+        raise InvalidJobError(str(error), fields) from error
     except (msgspec.ValidationError, RecursionError) as error:
         raise InvalidJobError(str(error), fields) from error
+    return job

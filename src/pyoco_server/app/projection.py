@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from pyoco_server.app.outputs import STORED, VALUE
+from pyoco_server.app.outputs import TEXT_ONLY, VALUE, is_stored, kind_of
 from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.statuses import run_status, task_status
 from pyoco_server.app.unused_told import UNUSED, Unused, read_unused
+from pyoco_server.app.value_codec import KIND, OutputKind
 from pyoco_server.app.wheels_used import WHEELS, with_more
 from pyoco_server.core import Actor, Event, ExecutionState, NodeState, NodeStatus, initial_state
 from pyoco_server.core.payloads import (
@@ -39,6 +40,9 @@ LET_GO_AT: Final = "let_go_at"
 DRIVEN_OUTSIDE: Final = "driven_outside"
 """The field of a snapshot that says that no worker is to take care of it, nor a sign of life to be expected."""
 
+LONGEST_SHOWN: Final = 200
+"""How much of the text of an output that is not JSON a snapshot has."""
+
 UNUSED_PARAMS: Final = "unused_params"
 """The field of a snapshot that names parameters nothing takes, each with what may have been meant."""
 
@@ -62,6 +66,9 @@ class _TaskRecord(msgspec.Struct):
     shown: Any = msgspec.UNSET
     is_kept_elsewhere: bool = False
     """Is its output so large that the log only refers to it?"""
+    kind: OutputKind = OutputKind.JSON
+    text: str | None = None
+    """What people are shown of an output that is not JSON."""
     wait: JsonObject | None = None
     """What NODE_WAITING said beside the key and the prompt: deadline and default."""
 
@@ -144,7 +151,10 @@ class RunProjection:
             record.ended_at = _seconds(event.occurred_at)
             output = payload.output or {}
             record.shown = output.get(VALUE, msgspec.UNSET)
-            record.is_kept_elsewhere = VALUE not in output and STORED in output
+            record.kind = kind_of(output) if KIND in output else OutputKind.JSON
+            record.is_kept_elsewhere = is_stored(output) and record.kind is not OutputKind.PICKLE
+            text = output.get(TEXT_ONLY)
+            record.text = text[:LONGEST_SHOWN] if isinstance(text, str) else None
 
     _TAKE: ClassVar[dict[type[Payload], Callable[["RunProjection", Event, Any], None]]] = {
         ExecutionCreated: _created,
@@ -199,6 +209,8 @@ class RunProjection:
             "version": state.version,
             "log_position": position,
         }
+        if given.params_kind != "json":
+            snapshot["params_kind"] = given.params_kind
         if let_go_at is not None and not state.is_terminal:
             snapshot[LET_GO_AT] = let_go_at
         if self._wheels:
@@ -241,6 +253,10 @@ class RunProjection:
             told["error"] = node.error
         if record.shown is not msgspec.UNSET:
             told["output"] = record.shown
+        if record.kind is not OutputKind.JSON:
+            told[KIND] = record.kind.value
+            if record.text is not None:
+                told["output_repr"] = record.text
         if node.progress is not None or node.progress_message is not None:
             told["progress"], told["message"] = node.progress, node.progress_message
         return told

@@ -1,8 +1,8 @@
-"""Results as the log tells them: who returned what, in the order in which it happened.
+"""The results of a run, from its log: which task returned what, in the order in which it happened.
 
 Folding the log through here rebuilds the shared results of a run, so a process that takes over sees what the one before
-saw. Values the log could not hold come from memory while the process that made them lives, large ones from where they
-are stored.
+saw. Values that are stored beside the log are fetched; a value that is lost, or pickled, is a deferred value that only
+a task that reads it notices (``app.lazy_values``).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.context import RunScope
-from pyoco_server.app.outputs import VALUE, Outputs, fresh
+from pyoco_server.app.lazy_values import Deferred, LazyDict, LostValue
+from pyoco_server.app.outputs import STORED, VALUE, Outputs, Owner, inline_value, is_stored
+from pyoco_server.app.value_codec import KIND
 from pyoco_server.core import Event, ExecutionState, initial_state
 from pyoco_server.core.payloads import (
     ExecutionCancelRequested,
@@ -30,26 +32,36 @@ from pyoco_server.core.wire import JsonObject
 class ResultKeeper:
     """Listens to a log and keeps the run's results up to date."""
 
-    def __init__(self, scope: RunScope) -> None:
-        self.missing: dict[str, JsonObject | None] = {}
-        """Nodes whose value is not here, in the order in which they ended, with what the log says of it."""
+    def __init__(self, scope: RunScope, run_id: str) -> None:
+        self.missing: dict[Owner, JsonObject] = {}
+        """Values that are stored beside the log and were not fetched yet, with what the log says of them."""
+        self.deferred: dict[str, Deferred] = {}
+        """Nodes whose value is lost or was not loaded, in the order in which they ended."""
+        self.newest_ends: dict[str, int] = {}
+        """By node, the newest attempt that succeeded."""
         self._scope = scope
+        self._run_id = run_id
         self._ends: dict[str, int] = {}
         self._newest: dict[str, int] = {}
         self._task_of: dict[str, tuple[str, tuple[str, ...]]] = {}
-        self._in_hand: dict[str, Any] = {}
+        self._in_hand: dict[Owner, Any] = {}
         self.failed: dict[str, None] = {}
         """Nodes that failed, in the order in which they did."""
         self.decisions: dict[tuple[str, str], Any] = {}
         """What blocks decided, by node and key."""
 
-    def hand_over(self, node_id: str, value: Any) -> None:  # noqa: ANN401 whatever a task returned
-        """Have a value ready for the moment its node is recorded as succeeded."""
-        self._in_hand[node_id] = value
+    def owner(self, node_id: str, key: str | None = None) -> Owner:
+        """What an output of the node, or a decision of the block, belongs to."""
+        task = self._task_of.get(node_id)
+        return Owner(self._run_id, node_id, None if task is None else task[0], key)
 
-    def take_back(self, node_id: str) -> None:
-        """Its node was not recorded as succeeded."""
-        self._in_hand.pop(node_id, None)
+    def hand_over(self, owner: Owner, value: Any) -> None:  # noqa: ANN401 whatever a task returned
+        """Have a value ready for the moment it is recorded: this process uses the object itself, not the log's copy."""
+        self._in_hand[owner] = value
+
+    def take_back(self, owner: Owner) -> None:
+        """The value was not recorded."""
+        self._in_hand.pop(owner, None)
 
     def listen(self, events: Sequence[Event], _: ExecutionState) -> None:
         """Take what the events say."""
@@ -71,6 +83,7 @@ class ResultKeeper:
     def _node_succeeded(self, payload: NodeSucceeded) -> None:
         self._note(payload, TaskState.SUCCEEDED)
         if payload.node_id in self._task_of:
+            self.newest_ends[payload.node_id] = payload.attempt or 0
             self._succeeded(payload.node_id, payload.output)
 
     def _node_failed(self, payload: NodeFailed) -> None:
@@ -82,8 +95,8 @@ class ResultKeeper:
 
     def _progressed(self, payload: NodeProgressReported) -> None:
         match payload.metrics:
-            case {"decision": {"key": key, "value": value}}:
-                self.decisions[payload.node_id, key] = value
+            case {"decision": {"key": str(key), **kept}} if kept.keys() & {VALUE, STORED, KIND}:
+                self._decided(self.owner(payload.node_id, key), {str(name): part for name, part in kept.items()})
             case _:  # a number for people to look at
                 pass
 
@@ -106,26 +119,51 @@ class ResultKeeper:
         if found is not None:
             self._scope.note(found[0], state)
 
-    def _succeeded(self, node_id: str, output: dict[str, Any] | None) -> None:
-        self._ends[node_id] = len(self._ends)
-        if node_id in self._in_hand:
-            self.keep(node_id, self._in_hand.pop(node_id))
-        elif output is not None and VALUE in output:
-            self.keep(node_id, fresh(output[VALUE]))
+    def _succeeded(self, node_id: str, output: JsonObject | None) -> None:
+        self._ends.setdefault(node_id, len(self._ends))  # computed again, a result keeps its place among the others
+        owner = self.owner(node_id)
+        self.missing.pop(owner, None)
+        if owner in self._in_hand:
+            self.keep(node_id, self._in_hand.pop(owner))
+        elif output is not None and is_stored(output):
+            self.missing[owner] = output
         else:
-            self.missing[node_id] = output
+            self.keep(node_id, inline_value(owner, output))
+
+    def _decided(self, owner: Owner, kept: JsonObject) -> None:
+        place = owner.node_id, owner.key or ""
+        if owner in self._in_hand:
+            self.decisions[place] = self._in_hand.pop(owner)
+        elif is_stored(kept):
+            self.missing[owner] = kept
+        else:
+            self.decisions[place] = inline_value(owner, kept)
 
     def keep(self, node_id: str, value: Any) -> None:  # noqa: ANN401 whatever a task returned
         """Store a value under its task's name and wherever the task's outputs say.
 
-        A value that was missing may come after one that was made later, by another round or another task with the same
+        Values that are fetched may come after one that was made later, by another round or another task with the same
         output: the later one stays.
         """
-        self.missing.pop(node_id, None)
+        if isinstance(value, Deferred):
+            self.deferred[node_id] = value
+        else:
+            self.deferred.pop(node_id, None)
         task, outputs = self._task_of[node_id]
         end = self._ends[node_id]
         if self._is_newest(f"results.{task}", end):
             self._scope.keep(task, tuple(path for path in outputs if self._is_newest(path, end)), value)
+
+    def lost_before(self, node_id: str) -> list[str]:
+        """Nodes whose value is lost and that succeeded before ``node_id`` did, if it did; in that order."""
+        latest = self._ends.get(node_id, len(self._ends))
+        lost = [other for other, value in self.deferred.items() if isinstance(value, LostValue)]
+        return sorted((other for other in lost if self._ends[other] < latest), key=self._ends.__getitem__)
+
+    def recompute_failed(self, node_id: str, message: str) -> None:
+        """Let those who read a lost value know that computing it again failed, too."""
+        reason = f"computing it again failed: {message}"
+        self.keep(node_id, self.owner(node_id).lost(reason))
 
     def _is_newest(self, path: str, end: int) -> bool:
         newest = self._newest.setdefault(path, end)
@@ -133,11 +171,15 @@ class ResultKeeper:
         return end >= newest
 
     async def fetch(self, outputs: Outputs) -> None:
-        """Read what is stored beside the log; what stays missing has to be made again."""
-        for node_id, output in [*self.missing.items()]:
-            found, value = await outputs.read(output)
-            if found:
-                self.keep(node_id, value)
+        """Read what is stored beside the log."""
+        for owner, output in [*self.missing.items()]:
+            value = await outputs.read(owner, output)
+            if self.missing.pop(owner, None) is not output:  # recorded again meanwhile
+                continue
+            if owner.key is not None:
+                self.decisions[owner.node_id, owner.key] = value
+            else:
+                self.keep(owner.node_id, value)
 
 
 def _paths(outputs: object) -> tuple[str, ...]:
@@ -145,10 +187,11 @@ def _paths(outputs: object) -> tuple[str, ...]:
     return tuple(path for path in outputs if isinstance(path, str)) if isinstance(outputs, list) else ()
 
 
-async def results_of(events: Sequence[Event], outputs: Outputs) -> dict[str, Any]:
-    """The results a log holds, by task; those it could not hold are missing."""
+async def results_of(events: Sequence[Event], outputs: Outputs) -> LazyDict:
+    """The results a log holds, by task; to read one that is lost is an error."""
+    run_id = events[0].execution_id
     scope = RunScope("", "", {}, "")
-    keeper = ResultKeeper(scope)
-    keeper.listen(events, initial_state(events[0].execution_id))
+    keeper = ResultKeeper(scope, run_id)
+    keeper.listen(events, initial_state(run_id))
     await keeper.fetch(outputs)
     return scope.results

@@ -24,11 +24,12 @@ from pyoco_server.app.results import ResultKeeper
 from pyoco_server.app.starting import Starter
 from pyoco_server.app.unused_params import unused_params
 from pyoco_server.app.unused_told import told_of
+from pyoco_server.app.value_codec import carried, received
 from pyoco_server.app.work import Work
 from pyoco_server.core import Actor, ActorKind, CancelMode, CommandRejected, Commit, Event, ExecutionState
 from pyoco_server.core.commands import CancelExecution, CreateExecution, FailNode, ResumeNode, StartExecution
 from pyoco_server.core.payloads import NodeStarted
-from pyoco_server.core.wire import JsonObject, parse_object
+from pyoco_server.core.wire import JsonObject
 from pyoco_server.flows.model import FlowModel
 
 
@@ -129,9 +130,9 @@ class Run:
 
     async def create(self, params: Mapping[str, Any], actor: Actor) -> None:
         """Write the beginning of the log, as one commit: the run exists and is set going."""
-        given = parse_object({**self._model.defaults, **params})  # whatever the log cannot hold is refused here
+        given = carried("params", {**self._model.defaults, **params})  # whatever the log cannot hold is refused here
         create = CreateExecution(
-            execution_id=self.run_id, actor=actor, graph_id=self._execution.graph.graph_id, input={"params": given}
+            execution_id=self.run_id, actor=actor, graph_id=self._execution.graph.graph_id, input=given
         )
         start = StartExecution(execution_id=self.run_id, actor=actor)
 
@@ -200,8 +201,11 @@ class Run:
         return self.state.is_cancel_requested
 
     async def resume(self, node_id: str, value: Any, actor: Actor, *, key: str | None = None) -> None:  # noqa: ANN401
-        """Let a waiting node go on with ``value``, which must be JSON; CommandRejected if it does not wait."""
-        brought = parse_object({"input": value})
+        """Resume a waiting node with ``value``; CommandRejected if it does not wait.
+
+        DecodeError for a value that the tags of built-in types do not cover.
+        """
+        brought = carried("input", value)
         await self._execution.do(
             ResumeNode(execution_id=self.run_id, actor=actor, node_id=node_id, resume_key=key, extra=brought)
         )
@@ -215,12 +219,12 @@ class Run:
             await self._execution.load()
         self._execution.unsubscribe(self._remember)
         events = self._known
-        given = (self.state.input or {}).get("params", {})
+        given = received("params", self.state.input or {}) or {}
         params = {**self._model.defaults, **given}
         self._note_unused(given)
         artifacts = os.path.join(self._services.artifacts, self.run_id)  # noqa: PTH118 for every run: a Path takes far longer
         self._scope = RunScope(self.run_id, self._model.name, params, artifacts)
-        keeper = ResultKeeper(self._scope)
+        keeper = ResultKeeper(self._scope, self.run_id)
         deadlines = Deadlines(self._services.clock, self._expire)
         listeners = (keeper.listen, deadlines.listen)
         for listen in listeners:

@@ -29,6 +29,7 @@ from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, readable
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.submitting import NOT_ACCEPTED
+from pyoco_server.app.value_codec import carried
 from pyoco_server.app.waking import WakeUps
 from pyoco_server.core import (
     Actor,
@@ -46,7 +47,7 @@ from pyoco_server.core import (
 from pyoco_server.core.commands import ArchiveExecution, CancelExecution, CreateExecution, FailNode, ResumeNode
 from pyoco_server.core.graph import NodeType
 from pyoco_server.core.payloads import ExecutionCancelRequested
-from pyoco_server.core.wire import JsonObject, parse_object
+from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
 
 _log = logging.getLogger(__name__)
@@ -156,8 +157,8 @@ class RunDesk:
     async def resume(
         self, run_id: str, node_id: str, value: object, actor: Actor, *, key: str | None = None
     ) -> JsonObject:
-        """Let a waiting node go on with ``value``; CommandRejected if it does not wait."""
-        brought = parse_object({"input": value})
+        """Resume a waiting node with ``value``; CommandRejected if it does not wait."""
+        brought = carried("input", value)
         resume = ResumeNode(execution_id=run_id, actor=actor, node_id=node_id, resume_key=key, extra=brought)
         run = await self.open(run_id)
         return await self._decide_and_wake(run, lambda state: run.execution.step(state, resume))

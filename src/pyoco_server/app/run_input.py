@@ -17,6 +17,8 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     flow_name: str
     params: JsonObject = {}
+    params_kind: str = "json"
+    """How the parameters are written: as plain or as tagged JSON; see ``app.value_codec``."""
     tag: str = "default"
     tags: tuple[str, ...] = ()
     submitted_at: float = 0.0
@@ -30,8 +32,10 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def to_json(self) -> JsonObject:
         """As the input of a run of ours: ``params`` for the flow, ``run`` for the platform."""
         fields: JsonObject = msgspec.to_builtins(self)
-        params = fields.pop("params", {})
-        return {"params": params, "run": fields}
+        given = {"params": fields.pop("params", {})}
+        if "params_kind" in fields:
+            given["params_kind"] = fields.pop("params_kind")
+        return {**given, "run": fields}
 
     @classmethod
     def of(cls, state: ExecutionState, platform: object = None) -> "RunInput":
@@ -42,15 +46,19 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         given: dict[str, Any] = state.input or {}
         params = given.get("params")
+        kind = given.get("params_kind")
         plain = {
             "flow_name": state.graph_id or "",
             "params": params if isinstance(params, dict) else {},
+            "params_kind": kind if isinstance(kind, str) else "json",
             "submitted_at": state.created_at.timestamp() if state.created_at is not None else 0.0,
         }
         known = given.get("run") if platform is None else platform
         if isinstance(known, dict):
             with contextlib.suppress(msgspec.ValidationError):
-                return msgspec.convert({**plain, **known, "params": plain["params"]}, cls)
+                return msgspec.convert(
+                    {**plain, **known, "params": plain["params"], "params_kind": plain["params_kind"]}, cls
+                )
         return msgspec.convert(plain, cls)
 
     @classmethod

@@ -50,6 +50,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     flow_name: str
     params: JsonObject = {}
+    params_kind: str = "json"
     tag: str = "default"
     tags: tuple[str, ...] | None = None
     """Shown, and searched by; the tag alone unless given."""
@@ -63,6 +64,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         return RunInput(
             flow_name=self.flow_name,
             params=self.params,
+            params_kind=self.params_kind,
             tag=self.tag,
             tags=self.tags if self.tags is not None else (self.tag,),
             submitted_at=now.timestamp(),

@@ -11,11 +11,15 @@ from pyoco_server.app.backoff import pause
 from pyoco_server.app.context import Place, RunScope
 from pyoco_server.app.driver import Driver
 from pyoco_server.app.fencing import Fence, Fencing, TooLateError
-from pyoco_server.app.outputs import VALUE, Outputs, to_output
+from pyoco_server.app.lazy_values import value_of
+from pyoco_server.app.outputs import VALUE, Outputs
 from pyoco_server.app.ports import UnavailableError, Workshop
 from pyoco_server.app.progress import ProgressDesk
+from pyoco_server.app.recomputing import Recomputer
 from pyoco_server.app.results import ResultKeeper
 from pyoco_server.app.starting import Starter
+from pyoco_server.app.value_codec import received
+from pyoco_server.app.value_errors import ResultLostError
 from pyoco_server.core import (
     CommandRejected,
     Commit,
@@ -31,6 +35,7 @@ from pyoco_server.core import (
 )
 from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress, StartNode, SucceedNode
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.model import Step, TaskSpec, TaskStep, WaitSpec
 from pyoco_server.flows.plan import block_type, task_node
 from pyoco_server.logs import log_error
@@ -74,9 +79,9 @@ class Work:
         self.driver = driver
         self.scope = scope
         self.worker_id = starter.worker_id
+        self.actor = starter.actor
         self._starter = starter
         self._steps = starter.steps
-        self._actor = starter.actor
         self._execution = driver.execution
         self._functions = functions
         self._keeper = keeper
@@ -89,6 +94,8 @@ class Work:
         self._attempts: dict[str, Attempt] = {}
         self._given_up: set[str] = set()
         self._progress = ProgressDesk()
+        self._walked: str | None = None
+        self._recomputer: Recomputer | None = None
 
     # --- What the driver asks for ------------------------------------------------------------------------------------
 
@@ -98,19 +105,12 @@ class Work:
 
     @property
     def must_prepare(self) -> bool:
-        """Are there values this process does not have?"""
+        """Are there values to fetch?"""
         return bool(self._keeper.missing)
 
     async def prepare(self) -> None:
-        """Fetch what is stored; run again what succeeded in another process and whose value the log could not hold."""
+        """Fetch what is stored beside the log."""
         await self._keeper.fetch(self._outputs)
-        for node_id in [*self._keeper.missing]:
-            if node_id not in self._keeper.missing:  # made again with the block around it
-                continue
-            if node_id in self._steps:
-                await self._recover(node_id)
-            else:
-                await self._recover_inside(node_id)
 
     async def run(self, node_id: str) -> None:
         """Begin the node's next attempt and see it through."""
@@ -177,16 +177,25 @@ class Work:
 
     async def wake(self, node_id: str, given: JsonObject) -> None:
         """A wait is over: what it was resumed with is its result."""
-        value = given.get("input")
-        self._keeper.hand_over(node_id, value)
-        await self._tell(SucceedNode, node_id, output=to_output(value))
+        try:
+            value = received("input", given)
+        except InvalidInputError as error:  # the gateway refuses it; somebody else wrote the event
+            await self._tell(FailNode, node_id, error=describe(error), retryable=False)
+            return
+        owner = self._keeper.owner(node_id)
+        output = await self._outputs.written(owner, self.new_output_name, value)
+        self._keeper.hand_over(owner, value)
+        if not await self._tell(SucceedNode, node_id, output=output):
+            self._keeper.take_back(owner)
+            await self._outputs.forget(output)
 
     def ask_to_stop(self, node_id: str) -> bool:
         """Ask whoever is at work on the node to stop."""
         attempt = self._attempts.get(node_id)
         if attempt is not None:
             attempt.ask_to_stop()
-        return attempt is not None
+        is_recomputing = self._recomputer is not None and self._recomputer.ask_to_stop(node_id)
+        return attempt is not None or is_recomputing
 
     def make_stop(self) -> None:
         """Give up on everything at work."""
@@ -198,7 +207,7 @@ class Work:
 
         def decision(state: ExecutionState) -> Commit:
             return _commit(
-                confirm_stopped(self._execution.graph, state, node_id, actor=self._actor, **self._when()), state
+                confirm_stopped(self._execution.graph, state, node_id, actor=self.actor, **self._when()), state
             )
 
         with contextlib.suppress(NodeNotStoppableError):  # it has ended otherwise meanwhile: just as well
@@ -216,9 +225,8 @@ class Work:
             await self._execution.decide(lambda state: self._added(state, node_id, step))
             if self._is_given_up(node_id):  # one beside it failed while it was being added
                 await self._cancel_wait(node_id)
-        if node_id in self._keeper.missing:
-            await self._recover(node_id)
-        if not isinstance(step, TaskStep) and self._is_missing_inside(node_id):
+        is_on_the_way = self._walked is not None and self._walked.startswith((f"{node_id}[", f"{node_id}/"))
+        if is_on_the_way and self._execution.state.nodes[node_id].status is NodeStatus.SUCCEEDED:
             await self._run_block(self, node_id, step, place)
         node = await self.driver.end_of(node_id)
         if node.status != "SUCCEEDED":
@@ -227,17 +235,20 @@ class Work:
     async def decide_once(self, node_id: str, key: str, evaluate: Callable[[], Any]) -> Any:  # noqa: ANN401 any value
         """What a block decided about ``key``: as the log has it, or decided now and put on record.
 
-        Results change while a block runs; whoever runs its code again must come to the same decisions.
+        Results change while a block runs, and a process that runs its code again must come to the same decisions. So
+        a decision that cannot be stored is on record, too, as lost: to read it in another process is ResultLostError.
         """
-        if (node_id, key) not in self._keeper.decisions:
-            value = evaluate()
-            output = to_output(value)
-            if VALUE not in output:
-                return value
-            attempt = self._execution.state.nodes[node_id].attempt
-            await self._tell(ReportNodeProgress, node_id, attempt=attempt, metrics={"decision": {"key": key, **output}})
-            return value
-        return self._keeper.decisions[node_id, key]
+        if (node_id, key) in self._keeper.decisions:
+            return value_of(self._keeper.decisions[node_id, key])
+        value = await self._lost_results().look(node_id, evaluate) if self._keeper.deferred else evaluate()
+        owner = self._keeper.owner(node_id, key)
+        output = await self._outputs.written(owner, self.new_output_name, value)
+        self._keeper.hand_over(owner, value)
+        attempt, decision = self._execution.state.nodes[node_id].attempt, {"key": key, **output}
+        if not await self._tell(ReportNodeProgress, node_id, attempt=attempt, metrics={"decision": decision}):
+            self._keeper.take_back(owner)
+            await self._outputs.forget(output)
+        return value
 
     async def together(self, node_id: str, bodies: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Run parts of a block side by side; when one fails, nothing more is begun and nobody is waited for."""
@@ -262,13 +273,6 @@ class Work:
     def _is_given_up(self, node_id: str) -> bool:
         return any(node_id.startswith(block) for block in self._given_up)
 
-    def _is_missing_inside(self, block_id: str) -> bool:
-        """Has a block that succeeded values inside that this process does not have?"""
-        if self._execution.state.nodes[block_id].status is not NodeStatus.SUCCEEDED:
-            return False
-        inside = (f"{block_id}[", f"{block_id}/")
-        return any(node_id.startswith(inside) for node_id in self._keeper.missing)
-
     async def _cancel_wait(self, node_id: str) -> None:
         reason = "one beside it has failed"
 
@@ -276,7 +280,7 @@ class Work:
             if state.is_cancel_requested or state.nodes[node_id].status is not NodeStatus.WAITING:
                 return Commit([], state)
             graph, when = self._execution.graph, self._when()
-            return _commit(cancel_node(graph, state, node_id, actor=self._actor, reason=reason, **when), state)
+            return _commit(cancel_node(graph, state, node_id, actor=self.actor, reason=reason, **when), state)
 
         with contextlib.suppress(NodeNotStoppableError):  # somebody has resumed it
             await self._execution.decide(decision)
@@ -291,16 +295,35 @@ class Work:
     def _when(self) -> dict[str, Any]:
         return {"now": self._execution.clock.now(), "new_id": self._execution.new_id}
 
+    def _lost_results(self) -> Recomputer:
+        """Made only when it is needed: it refers to this work, which refers to it."""
+        if self._recomputer is None:
+            self._recomputer = Recomputer(
+                self,
+                self._execution,
+                self._keeper,
+                self._steps,
+                workshop=self._workshop,
+                outputs=self._outputs,
+                fencing=self._fencing,
+                chance=self._chance,
+            )
+        return self._recomputer
+
     # --- Nodes -------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, node_id: str, task: TaskSpec) -> None:
         fence = Fence(self._workshop, self._fencing, node_id) if self._fencing is not None else None
         number = fence.attempt if fence is not None else self._execution.state.nodes[node_id].attempt
-        attempt = self._begin(node_id, task, fence or self._workshop)
+        attempt = self.begin(node_id, task, fence or self._workshop)
         try:
+            if self._keeper.deferred:
+                await self._lost_results().provide(node_id, attempt)
             outcome = await attempt.run()
+        except TooLateError:  # another worker has the node now, and computes what it needs
+            return
         finally:
-            del self._attempts[node_id]
+            self.finished(node_id)
         if fence is not None and fence.problem is not None:
             if isinstance(fence.problem, TooLateError):  # whoever has it now tells of it
                 return
@@ -308,27 +331,34 @@ class Work:
         await self._progress.drained(node_id)
         await self._report(node_id, number, outcome)
 
-    def _begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
+    def begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
+        """Make an attempt that can be asked to stop."""
         context = self.scope.context(self._places.get(node_id, Place()))
         context.report_to(self._progress.reporter(node_id, self._report_progress))
         attempt = Attempt(task, self._functions[task.function or task.name], context, workshop)
         self._attempts[node_id] = attempt
         return attempt
 
+    def finished(self, node_id: str) -> None:
+        """The attempt has ended."""
+        del self._attempts[node_id]
+
     async def _report(self, node_id: str, attempt: int, outcome: Outcome) -> None:
         match outcome:
             case Succeeded(value):
-                output = await self._outputs.written(self._new_output_name, value)
-                self._keeper.hand_over(node_id, value)
+                owner = self._keeper.owner(node_id)
+                output = await self._outputs.written(owner, self.new_output_name, value)
+                self._keeper.hand_over(owner, value)
                 if not await self._tell(SucceedNode, node_id, attempt=attempt, output=output):
-                    self._keeper.take_back(node_id)
+                    self._keeper.take_back(owner)
                     await self._outputs.forget(output)
-            case Failed(error):
-                await self._tell(FailNode, node_id, attempt=attempt, error=error)
+            case Failed(error, is_final):
+                await self._tell(FailNode, node_id, attempt=attempt, error=error, retryable=not is_final)
             case Stopped():  # last of a closed set
                 await self.confirm_stopped(node_id)
 
-    def _new_output_name(self) -> str:
+    def new_output_name(self) -> str:
+        """A name for what is stored beside the log; it begins with the id of the run."""
         return f"{self._execution.execution_id}/{self._execution.new_id()}"
 
     async def _report_progress(self, node_id: str, percent: float | None, message: str | None) -> None:
@@ -343,34 +373,27 @@ class Work:
             await self._tell(FailNode, node_id, error=error, retryable=False)
         except UnavailableError:
             raise
+        except TooLateError:  # another worker has the run now
+            return
         except Exception as error:  # noqa: BLE001 a choice that fits no case, an expression that fails: the flow's own
             await self._tell(FailNode, node_id, error=describe(error), retryable=False)
         else:
             await self._tell(SucceedNode, node_id, output={VALUE: None})
 
-    async def _recover(self, node_id: str) -> None:
-        step = self._steps[node_id]
-        self._keeper.missing.pop(node_id)
-        if isinstance(step, TaskStep):
-            try:
-                outcome = await self._begin(node_id, step.task, self._workshop).run()
-            finally:
-                del self._attempts[node_id]
-            if isinstance(outcome, Succeeded):
-                self._keeper.keep(node_id, outcome.value)
-            elif isinstance(outcome, Failed):
-                _log.warning(
-                    "the result of '%s' is lost, and making it again failed: %s",
-                    node_id,
-                    outcome.error.get("message"),
-                    extra={"action": "output_lost", "run_id": self._execution.execution_id},
-                )
+    async def walk_inside(self, node_id: str) -> None:
+        """Make the steps known that are inside the finished block around a node: run its code, which calls nothing.
 
-    async def _recover_inside(self, node_id: str) -> None:
-        """Go through a block that succeeded once more: all is decided, only the missing values are made again."""
-        around = min((known for known in self._steps if node_id.startswith((f"{known}[", f"{known}/"))), key=len)
-        if self._execution.state.nodes[around].status is NodeStatus.SUCCEEDED:  # one that goes on comes by here itself
-            await self._run_block(self, around, self._steps[around], self._places.get(around, Place()))
+        All in it is decided, and its nodes have ended. Nothing becomes known if a decision of the block is lost.
+        """
+        around = [known for known in self._steps if node_id.startswith((f"{known}[", f"{known}/"))]
+        for block in sorted(around, key=len)[:1]:
+            if self._execution.state.nodes[block].status is NodeStatus.SUCCEEDED:
+                self._walked = node_id
+                try:
+                    with contextlib.suppress(ResultLostError):
+                        await self._run_block(self, block, self._steps[block], self._places.get(block, Place()))
+                finally:
+                    self._walked = None
 
     async def _tell(self, command: type[NodeCommand], node_id: str, **fields: Any) -> bool:  # noqa: ANN401 wire fields
         """Give a command on the node's behalf; False if a cancel, or another worker, was first."""

@@ -1,6 +1,7 @@
 """A worker, put together."""
 
 import contextlib
+import logging
 import platform as python
 import random
 import secrets
@@ -12,6 +13,7 @@ from packaging.tags import sys_tags
 from pyoco_server.adapters.clock import SystemClock
 from pyoco_server.adapters.ids import series_maker
 from pyoco_server.adapters.jetstream.liveness import answer_as
+from pyoco_server.adapters.result_key import result_key
 from pyoco_server.adapters.wheel_install import LocalWheelHouse
 from pyoco_server.adapters.workshop import LocalWorkshop
 from pyoco_server.app.outputs import Outputs
@@ -31,6 +33,8 @@ from pyoco_server.worker.wheel_sync import OnChange, WheelSync, WheelSyncOptions
 from pyoco_server.worker.wheel_sync_status import WheelSyncStatus
 from pyoco_server.worker.wheel_sync_workshop import RenewedWorkshop
 from pyoco_server.worker.worker import Gate, Worker
+
+_log = logging.getLogger(__name__)
 
 
 def worker_options(settings: Settings, *, tags: tuple[str, ...] = (), worker_id: str = "") -> WorkerOptions:
@@ -80,7 +84,9 @@ async def open_worker(
         clock=clock,
         new_id=series_maker(),
         workshop=workshop,
-        outputs=Outputs(platform.outputs, inline_max_bytes=settings.storage.inline_output_max_bytes),
+        outputs=Outputs(
+            platform.outputs, inline_max_bytes=settings.storage.inline_output_max_bytes, key=_result_key(settings)
+        ),
         plans=Plans(),
         artifacts=Path("artifacts"),
         worker_id=worker_mark(options.worker_id, instance_id),
@@ -117,6 +123,18 @@ async def open_worker(
             )
         finally:
             await workshop.close()
+
+
+def _result_key(settings: Settings) -> bytes | None:
+    """The key for pickled results; without one, say once what that means."""
+    key = result_key(settings)
+    if key is None:
+        _log.warning(
+            "PYOCO_RESULT_KEY is not set: results that need pickling are not stored, and a task of another process "
+            "that needs one fails with RESULT_LOST",
+            extra={"action": "result_key_missing"},
+        )
+    return key
 
 
 @contextlib.asynccontextmanager

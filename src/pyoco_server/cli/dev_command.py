@@ -11,6 +11,7 @@ from typing import Final
 from rich.console import Console
 
 from pyoco_server.adapters.nats_server import NatsServer
+from pyoco_server.adapters.result_key import create_result_key
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import by_option
 from pyoco_server.cli.dev_submit import submit_and_watch
@@ -106,6 +107,7 @@ async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
     async with AsyncExitStack() as stack:
         async with asked.cutting_short():
             await stack.enter_async_context(nats)
+            create_result_key(Path(settings.storage.data_dir))
             services = await stack.enter_async_context(open_gateway(with_nats(settings, nats.url)))
             gateway = GatewayServer(services, command=" ".join(["pyoco-server dev", *arguments.files]))
             serving = await stack.enter_async_context(gateway.running())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pyoco_server.adapters.nats_server import NatsServer, nats_bootstrap_command
+from pyoco_server.adapters.result_key import create_result_key
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
@@ -105,6 +106,7 @@ async def _nats(
         command=nats_bootstrap_command() if arguments.with_nats_bootstrap else None,
     )
     async with server:
+        create_result_key(Path(settings.storage.data_dir))
         watching = asyncio.create_task(server.wait(), name="nats-server")
         try:
             yield with_nats(settings, server.url), [watching]

@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple, TypedDict
 import httpx
 from typing_extensions import Unpack
 
+from pyoco_server.app.value_codec import carried
 from pyoco_server.client.call import Call, any_json, as_array, as_bytes, as_object, as_text, field, segment
 from pyoco_server.client.steps import Sent
-from pyoco_server.core.wire import JsonObject, parse_object
+from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
 
 Include = str | Sequence[str]
@@ -61,7 +62,7 @@ def submission(
     idempotency_key: str | None = None,
 ) -> Call[JsonObject]:
     """Submit a run; the gateway's whole answer."""
-    body: JsonObject = {"flow_name": flow_name, "params": parse_object(dict(params or {}))}
+    body: JsonObject = {"flow_name": flow_name, **carried("params", dict(params or {}))}
     body |= {"tag": tag} if tag is not None else {}
     body |= {"tags": list(tags)} if tags is not None else {}
     headers = {"Idempotency-Key": _header(idempotency_key)} if idempotency_key is not None else {}
@@ -172,10 +173,10 @@ def cancel(run_id: str, reason: str | None = None) -> Sent[JsonObject]:
     return Sent(Call(method="POST", path=_run(run_id, "/cancel"), json=body, read=as_object))
 
 
-def resume(run_id: str, node: str, input: Any = None) -> Sent[JsonObject]:  # noqa: A002, ANN401 any JSON value
-    """Let a waiting node go on; ``input`` becomes what it returns."""
+def resume(run_id: str, node: str, input: Any = None) -> Sent[JsonObject]:  # noqa: A002, ANN401 any value
+    """Resume a waiting node; ``input`` becomes its result, with its type if it is JSON or of Python's own types."""
     path = _run(run_id, f"/nodes/{segment('node', node, safe='/')}/resume")
-    return Sent(Call(method="POST", path=path, json=parse_object({"input": input}), read=as_object))
+    return Sent(Call(method="POST", path=path, json=carried("input", input), read=as_object))
 
 
 def archive(run_id: str) -> Sent[JsonObject]:

@@ -36,6 +36,7 @@ from pyoco_server.core.orchestrator import (
     orchestrate,
 )
 from pyoco_server.core.payloads import JoinPolicy
+from pyoco_server.core.recomputing import recompute, recompute_failed, recomputed
 from pyoco_server.core.reducer import ForeignEventError, fold, reduce
 from pyoco_server.core.state import ExecutionState, NodeState, initial_state, state_to_dict
 from pyoco_server.core.transitions import (
@@ -105,6 +106,9 @@ __all__ = [
     "node_rank",
     "orchestrate",
     "order_batch",
+    "recompute",
+    "recompute_failed",
+    "recomputed",
     "reduce",
     "state_to_dict",
 ]

@@ -258,3 +258,10 @@ NODE_STEPS: Final = {
     NodeStatus.FAILED: {},
     NodeStatus.CANCELED: {},
 }
+
+STEPS_IN_PLACE: Final = {
+    NodeStatus.RUNNING: frozenset({EventType.NODE_STARTED}),
+    NodeStatus.SUCCEEDED: frozenset({EventType.NODE_STARTED, EventType.NODE_SUCCEEDED}),
+}
+"""Events that propose a status and leave the node where it is: a new attempt, and the attempt at a node that has
+succeeded by which its lost result is computed again (``core.recomputing``)."""

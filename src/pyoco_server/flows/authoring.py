@@ -57,8 +57,12 @@ def options(
     timeout_sec: float | None = None,
     fail_policy: str | None = None,
     isolation: Isolation | str | None = None,
+    recompute: bool | None = None,
 ) -> TaskWrapper:
     """Set options of a task and return it; those not given stay as they are.
+
+    ``recompute=True`` says that the task may be called again, as another attempt in the log, when a task needs its
+    result and the result is lost: it could not be stored, and the process that had it is gone.
 
     They belong to the task: every flow that uses it has them. Who wants it otherwise in one flow makes a task for it.
     """
@@ -77,6 +81,8 @@ def options(
         task.fail_policy = fail_policy
     if isolation is not None:
         task.isolation = Isolation(isolation)
+    if recompute is not None:
+        task.recompute = _truth("recompute", recompute)
     return step
 
 
@@ -88,6 +94,12 @@ def fixed(delay_sec: float) -> Backoff:
 def _not_negative(name: str, value: int) -> int:
     if value < 0:
         raise FlowError(f"{name} must not be negative")
+    return value
+
+
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise FlowError(f"{name} must be True or False, not {value!r:.40}")
     return value
 
 

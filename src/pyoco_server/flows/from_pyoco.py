@@ -131,6 +131,7 @@ class _Reader:
             trigger=Trigger.ANY if task.trigger_policy == "ANY" else Trigger.ALL,
             isolation=getattr(task, "isolation", Isolation.AUTO),
             wait=getattr(task, "wait", None),
+            recompute=getattr(task, "recompute", False),
         )
 
     def _key(self, task: Task) -> str:

@@ -100,6 +100,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     trigger: Trigger = Trigger.ALL
     isolation: Isolation = Isolation.AUTO
     wait: WaitSpec | None = None
+    recompute: bool = False
+    """May the task be called again, as another attempt, when its result is lost?"""
 
 
 # --- Programs --------------------------------------------------------------------------------------------------------

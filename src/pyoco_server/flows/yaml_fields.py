@@ -163,6 +163,15 @@ class Fields:
             raise FlowSyntaxError(*node.mark, f"{self.name(key)} must be a whole number", f"write {number:.0f}")
         return int(number)
 
+    def truth(self, key: str) -> bool | None:
+        """True or false."""
+        node = self.node(key)
+        if node is None:
+            return None
+        if not isinstance(node, Scalar) or not isinstance(node.value, bool):
+            raise wrong(node, self.name(key), "true or false", "write true or false, without quotes")
+        return node.value
+
     def choice(self, key: str, options: type[_E]) -> _E | None:
         """One of a few words."""
         word = self.text(key)

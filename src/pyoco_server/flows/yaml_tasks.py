@@ -30,6 +30,7 @@ TASK_KEYS = (
     "fail_policy",
     "isolation",
     "wait",
+    "recompute",
 )
 BACKOFF_KEYS = ("kind", "delay_sec", "factor", "cap_sec", "jitter")
 WAIT_KEYS = ("key", "prompt", "deadline_sec", "default")
@@ -167,6 +168,7 @@ def _read_task(name: str, node: Node, mark: Mark, env: Collection[str] | None) -
         "fail_policy": fields.choice("fail_policy", _FailPolicy),
         "isolation": fields.choice("isolation", Isolation),
         "wait": _wait(fields),
+        "recompute": fields.truth("recompute"),
     }
     source = fields.node("callable") or fields.node("use")
     draft = _Draft(

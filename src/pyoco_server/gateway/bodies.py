@@ -42,6 +42,10 @@ class SubmitRun(_Strict):
     params: Annotated[
         dict[str, Any] | None, Field(description="The flow's parameters.", examples=[{"name": "Ada"}])
     ] = None
+    params_kind: Annotated[
+        Literal["json", "tagged"] | None,
+        Field(description="How `params` are written: as they are, or with tags for types JSON lacks."),
+    ] = None
     tag: Annotated[Tag | None, Field(description="Which workers; PYOCO_DEFAULT_TAG unless given.")] = None
     tags: Annotated[
         list[Label] | None, Field(max_length=32, description="Labels to search by; the tag alone unless given.")
@@ -83,6 +87,10 @@ class ResumeNode(_Strict):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     input: Annotated[Any, Field(description="Becomes the wait's result.", examples=[{"approved": True}])] = None
+    input_kind: Annotated[
+        Literal["json", "tagged"] | None,
+        Field(description="How `input` is written: as it is, or with tags for types JSON lacks."),
+    ] = None
     resume_key: Annotated[
         str | None, Field(max_length=500, description="If given, the key the node must be waiting for.")
     ] = None

@@ -25,6 +25,7 @@ _COMMON: Final[Schema] = {
     "actor": _ACTOR,
     "correlationId": {**_TEXT, "description": "What it is a part of; X-Correlation-Id comes before it."},
 }
+_KIND: Final[Schema] = {"enum": ["json", "tagged", None], "description": "How `input` is written."}
 _ERROR: Final[Schema] = {
     "type": ["object", "null"],
     "properties": {"code": _TEXT, "message": _TEXT, "detail": _OBJECT},
@@ -104,7 +105,7 @@ NODE_VERBS: Final = (
         "resume",
         "ResumeNode",
         "Make a waiting node go on; with a key, only if it is the one it waits for.",
-        {"attempt": _ATTEMPT, "resumeKey": _TEXT, "input": {"description": "Kept in the event."}},
+        {"attempt": _ATTEMPT, "resumeKey": _TEXT, "input": {"description": "Kept in the event."}, "input_kind": _KIND},
         {"resumeKey": "approval", "input": {"approved": True}},
     ),
     Verb(

@@ -16,6 +16,7 @@ SECRET_NAMES: Final = (
     "password",
     "pepper",
     "private_key",
+    "result_key",
     "secret",
     "token",
 )

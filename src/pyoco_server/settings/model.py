@@ -220,6 +220,10 @@ class Worker(Section):
     """How long a worker that is asked to stop waits for its runs before it hands them back."""
     cancel_grace_period_sec: Annotated[v.SecondsOrZero, Var("PYOCO_CANCEL_GRACE_PERIOD_SEC", BOTH)] = 30.0
     """How long cancelled tasks may take to stop; then the run ends without them."""
+    result_key: Annotated[v.ResultKey, Var("PYOCO_RESULT_KEY", WORKER, secret=True)] = None
+    """The key that signs pickled results. Secret, the same for all workers. Without it a worker takes the key in the
+    file `result.key` of PYOCO_DATA_DIR, which the embedded platform writes; without either, results that need pickling
+    are lost to other processes."""
 
 
 class Wheels(Section):

@@ -15,6 +15,9 @@ from pyoco_server.logs.variables import TRUTH, level_named
 LONGEST_SEC: Final = 1_000_000_000
 """No time may be longer: 31 years are enough, and still fit into the nanoseconds NATS counts in."""
 
+SHORTEST_KEY: Final = 32
+"""Characters a key that signs must have."""
+
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -60,6 +63,12 @@ def _whole_number(text: str) -> int:
 def _seed(secret: SecretStr | None) -> SecretStr | None:
     if secret and not _SEED.fullmatch(secret.get_secret_value()):
         raise ValueError("not a seed")
+    return secret
+
+
+def _result_key(secret: SecretStr | None) -> SecretStr | None:
+    if secret and len(secret.get_secret_value()) not in {0, *range(SHORTEST_KEY, 1_025)}:
+        raise ValueError("not a key")
     return secret
 
 
@@ -129,6 +138,11 @@ NkeySeed = Annotated[
     SecretStr | None,
     AfterValidator(_seed),
     Allowed("the seed of a user's nkey: 58 characters that begin with SU"),
+]
+ResultKey = Annotated[
+    SecretStr | None,
+    AfterValidator(_result_key),
+    Allowed(f"a secret text of {SHORTEST_KEY} to 1024 characters, such as 'openssl rand -hex 32' prints"),
 ]
 NatsUrls = Annotated[
     tuple[str, ...],

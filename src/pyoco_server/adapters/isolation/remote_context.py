@@ -1,13 +1,14 @@
 """A task's context in another process: what it had when it was sent, and a line back to the run for the rest.
 
-Not everything a run knows can travel: an earlier task may have returned a lock or a connection. Each value is packed by
-itself, and what cannot be packed here or loaded there stays behind; a task that reads it is told so, any other is not
-disturbed.
+Not everything a run knows can travel: an earlier task may have returned a lock or a connection. Each value is packed
+by itself. What cannot be packed here or loaded there is replaced by a deferred value (see ``app.lazy_values``): a task
+that reads it gets an error that says why, any other is not disturbed. Values that are lost, or not loaded yet, arrive as
+such.
 """
 
 import pickle
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from pyoco.core.context import Context, LoopFrame  # type: ignore[import-untyped]  # pyoco ships no type information
 from typing_extensions import override
@@ -15,6 +16,7 @@ from typing_extensions import override
 from pyoco_server.adapters.isolation.child import child_control, load
 from pyoco_server.adapters.isolation.errors import NotPicklableError
 from pyoco_server.app.context import check_report
+from pyoco_server.app.lazy_values import Deferred, LazyDict, PickledValue
 
 SHARED = ("params", "results", "scratch", "artifacts")
 """What is copied value by value; what the task changes in its copy stays there."""
@@ -23,64 +25,26 @@ _RESERVED = frozenset((*SHARED, "env", "loop", "loops"))
 _REMEDY = "Let the task that made it return plain data, or run this one without isolation: process."
 
 
-class LeftBehind(NamedTuple):
+class LeftBehind(Deferred):
     """Stands for a value that could not travel."""
 
-    what: str
-    reason: str
-
-    def complain(self) -> NotPicklableError:
-        """The error for whoever reads it."""
-        return NotPicklableError(self.what, self.reason, _REMEDY)
-
-
-class PartialDict(dict[str, Any]):
-    """A dictionary some values of which stayed behind: their keys are there, to read one is an error."""
+    def __init__(self, what: str, reason: str) -> None:
+        self.what = what
+        self.reason = reason
 
     @override
-    def __getitem__(self, key: str) -> Any:
-        return _present(super().__getitem__(key))
-
-    @override
-    def __iter__(self) -> Iterator[str]:  # with an __iter__ of ours, dict() and ** ask for the values one by one
-        return super().__iter__()
-
-    @override
-    def get(self, key: str, default: Any = None) -> Any:
-        return _present(super().get(key, default))
-
-    @override
-    def pop(self, key: str, *default: Any) -> Any:
-        return _present(super().pop(key, *default))
-
-    @override
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        return _present(super().setdefault(key, default))
-
-    @override
-    def values(self) -> Any:  # a dictionary's own view, whose type has no public name
-        return self._whole().values()
-
-    @override
-    def items(self) -> Any:
-        return self._whole().items()
-
-    @override
-    def copy(self) -> dict[str, Any]:
-        return PartialDict(super().items())
-
-    def _whole(self) -> dict[str, Any]:
-        return {key: self[key] for key in self}
+    def get(self) -> Any:
+        raise NotPicklableError(self.what, self.reason, _REMEDY)
 
 
 class _FrameWithoutItem(LoopFrame):  # type: ignore[misc]  # an untyped base
     """A loop's frame whose item stayed behind."""
 
-    left_behind: LeftBehind
+    left_behind: Deferred
 
     @property
     def item(self) -> Any:  # noqa: ANN401 never comes to it
-        raise self.left_behind.complain()
+        return self.left_behind.get()
 
     @item.setter
     def item(self, _: object) -> None:
@@ -106,7 +70,7 @@ class RemoteContext(Context):  # type: ignore[misc]  # an untyped base
         child_control().send((percent, message))
 
 
-_Packed = bytes | LeftBehind
+_Packed = bytes | Deferred
 
 
 class Portable:
@@ -125,7 +89,8 @@ class Portable:
 
 
 def _pack_all(field: str, values: Mapping[str, Any]) -> dict[str, _Packed]:
-    return {key: _pack(f"{field}[{key!r}]", value) for key, value in list(values.items())}
+    entries = values.raw() if isinstance(values, LazyDict) else dict(values)
+    return {key: _pack(f"{field}[{key!r}]", value) for key, value in entries.items()}
 
 
 def _pack_frame(frame: LoopFrame) -> tuple[dict[str, Any], _Packed]:
@@ -134,6 +99,10 @@ def _pack_frame(frame: LoopFrame) -> tuple[dict[str, Any], _Packed]:
 
 
 def _pack(what: str, value: object) -> _Packed:
+    if isinstance(value, PickledValue) and value.is_loaded:
+        value = value.get()
+    if isinstance(value, Deferred):  # not read yet, and not read now
+        return value
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 (pickling runs the user's code, which may raise anything; the task is told)
@@ -155,13 +124,12 @@ def _unpack(
 
 def _load_all(field: str, packed: dict[str, _Packed]) -> dict[str, Any]:
     loaded = {key: _load(f"{field}[{key!r}]", value) for key, value in packed.items()}
-    is_whole = not any(isinstance(value, LeftBehind) for value in loaded.values())
-    return loaded if is_whole else PartialDict(loaded)
+    return LazyDict(loaded)
 
 
 def _load_frame(fields: dict[str, Any], packed: _Packed) -> LoopFrame:
     item = _load(f"the item of the loop {fields['path']}", packed)
-    if not isinstance(item, LeftBehind):
+    if not isinstance(item, Deferred):
         return LoopFrame(**fields, item=item)
     frame = _FrameWithoutItem(**fields)
     frame.left_behind = item
@@ -169,7 +137,9 @@ def _load_frame(fields: dict[str, Any], packed: _Packed) -> LoopFrame:
 
 
 def _load(what: str, packed: _Packed) -> Any:  # noqa: ANN401 anything
-    if isinstance(packed, LeftBehind):
+    if isinstance(packed, PickledValue):
+        return packed.loaded_by(load)
+    if isinstance(packed, Deferred):
         return packed
     try:
         return load(packed)
@@ -179,9 +149,3 @@ def _load(what: str, packed: _Packed) -> Any:  # noqa: ANN401 anything
 
 def _left_behind(what: str, error: Exception) -> LeftBehind:
     return LeftBehind(what, f"{type(error).__name__}: {error}")
-
-
-def _present(value: Any) -> Any:  # noqa: ANN401 anything
-    if isinstance(value, LeftBehind):
-        raise value.complain()
-    return value

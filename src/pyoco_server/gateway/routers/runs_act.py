@@ -77,6 +77,8 @@ async def resume_node(run_id: RunId, node_id: NodeId, asker: Commanding, body: R
     """Let a waiting node go on; what is given becomes its result."""
     given = body or ResumeNode()
     fields: JsonObject = {"type": "ResumeNode", "nodeId": node_id, "input": given.input}
+    if given.input_kind is not None:
+        fields["input_kind"] = given.input_kind
     if given.resume_key is not None:
         fields["resumeKey"] = given.resume_key
     answer = await asker.give(run_id, fields)

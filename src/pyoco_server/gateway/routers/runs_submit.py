@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from pyoco_server.app.bulk import for_each
+from pyoco_server.app.outside_values import check_params
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.run_desk import RunNotFoundError
 from pyoco_server.app.snapshot_reading import SnapshotUnreadableError
@@ -158,6 +159,7 @@ def _submission(body: SubmitRun, given: Services, asking: Principal) -> Submissi
     return Submission(
         flow_name=body.flow_name,
         params=parse_object(body.params or {}),
+        **(check_params({"params": body.params, "params_kind": body.params_kind}) if body.params_kind else {}),
         tag=body.tag or given.settings.routing.default_tag,
         tags=tuple(body.tags) if body.tags is not None else None,
         tenant_id=asking.tenant_id,

@@ -1,0 +1,196 @@
+"""Lost results: made available to a task or a block that needs one, if the task that made it may be called again.
+
+Such a task is called again (``recompute=True``) as an attempt in the log, just before what needs its result; see
+``core.recomputing``. A result of any other task stays lost, and what needs it fails as ``RESULT_LOST``.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from pyoco_server.app.attempts import Attempt, Failed, Outcome, Stopped, Succeeded
+from pyoco_server.app.backoff import pause
+from pyoco_server.app.execution import Execution
+from pyoco_server.app.fencing import Fence, Fencing
+from pyoco_server.app.outputs import Outputs
+from pyoco_server.app.ports import Workshop
+from pyoco_server.app.results import ResultKeeper
+from pyoco_server.app.value_errors import ResultLostError
+from pyoco_server.core import Actor, Commit, Event, ExecutionState, fold, recompute, recompute_failed, recomputed
+from pyoco_server.flows.model import Step, TaskSpec, TaskStep
+
+T = TypeVar("T")
+Decide = Callable[[ExecutionState], list[Event]]
+
+
+class Caller(Protocol):
+    """What the work of a run provides for calling a task."""
+
+    worker_id: str
+    actor: Actor
+
+    def begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
+        """Make an attempt that can be asked to stop."""
+        ...
+
+    def finished(self, node_id: str) -> None:
+        """The attempt has ended."""
+        ...
+
+    def new_output_name(self) -> str:
+        """A name for what is stored beside the log."""
+        ...
+
+    async def walk_inside(self, node_id: str) -> None:
+        """Make the steps known that are inside the finished block around a node."""
+        ...
+
+
+class Recomputer:
+    """Computes lost results again, one at a time."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        execution: Execution,
+        keeper: ResultKeeper,
+        steps: Mapping[str, Step],
+        *,
+        workshop: Workshop,
+        outputs: Outputs,
+        fencing: Fencing | None,
+        chance: random.Random,
+    ) -> None:
+        self._caller = caller
+        self._execution = execution
+        self._keeper = keeper
+        self._steps = steps
+        self._workshop = workshop
+        self._outputs = outputs
+        self._fencing = fencing
+        self._chance = chance
+        self._lock = asyncio.Lock()
+        self._under_way: dict[str, list[Attempt]] = {}
+
+    def ask_to_stop(self, needing: str) -> bool:
+        """Stop what is computed for a node; False if nothing is."""
+        under_way = self._under_way.get(needing, [])
+        for attempt in under_way:
+            attempt.ask_to_stop()
+        return bool(under_way)
+
+    async def look(self, needing: str, look: Callable[[], T]) -> T:
+        """Return ``look()``; results it misses are computed first. ResultLostError for one that may not be."""
+        tried: set[str] = set()
+        while True:
+            try:
+                return look()
+            except ResultLostError as lost:
+                node_id = lost.node_id
+                if node_id is None or node_id in tried:
+                    raise
+            tried.add(node_id)
+            async with self._lock:
+                await self._make_available(needing, (), node_id)
+
+    async def provide(self, needing: str, attempt: Attempt) -> None:
+        """Compute the lost results that an attempt is about to read; it meets those that stay lost by itself."""
+        async with self._lock:
+            await self._provide(needing, (), attempt)
+
+    async def _provide(self, needing: str, chain: tuple[str, ...], attempt: Attempt) -> None:
+        """Compute what its arguments name; and all that is lost, if it takes ``ctx`` and so may read any of it."""
+        tried: set[str] = set()
+        while (node_id := _missed_by(attempt)) is not None and node_id not in tried:
+            tried.add(node_id)
+            await self._make_available(needing, chain, node_id)
+        if attempt.takes_context:
+            for node_id in self._keeper.lost_before(chain[-1] if chain else needing):
+                await self._make_available(needing, chain, node_id)
+
+    async def _make_available(self, needing: str, chain: tuple[str, ...], lost: str) -> None:
+        """Compute a result unless it is here by now, as often as the task's retries allow; or leave it lost."""
+        if lost not in self._keeper.deferred or lost in chain:
+            return
+        if lost not in self._steps:
+            await self._caller.walk_inside(lost)
+        step = self._steps.get(lost)
+        if not isinstance(step, TaskStep) or not step.task.recompute:
+            return
+        for failures in range(1, step.task.retries + 2):
+            outcome = await self._attempt(needing, (*chain, lost), lost, step.task)
+            if not isinstance(outcome, Failed) or failures > step.task.retries:
+                return
+            await self._execution.clock.sleep(pause(step.task.backoff, failures, self._chance))
+
+    async def _attempt(self, needing: str, chain: tuple[str, ...], node_id: str, task: TaskSpec) -> Outcome | None:
+        """Call the task once more and record how that ended; None if the run is to do nothing more."""
+        number = await self._begun(node_id)
+        if number is None:
+            return None
+        fence = Fence(self._workshop, self._fencing, node_id, needing=needing) if self._fencing is not None else None
+        attempt = self._caller.begin(node_id, task, fence or self._workshop)
+        under_way = self._under_way.setdefault(needing, [])
+        under_way.append(attempt)
+        try:
+            await self._provide(needing, chain, attempt)
+            outcome = await attempt.run()
+        finally:
+            under_way.remove(attempt)
+            self._caller.finished(node_id)
+        if fence is not None and fence.problem is not None:
+            raise fence.problem
+        match outcome:
+            case Succeeded(value):
+                await self._succeeded(node_id, number, value)
+            case Failed(error):
+                given: dict[str, Any] = {"attempt": number, "error": error, **self._who()}
+                await self._decided(lambda state: recompute_failed(state, node_id, **given))
+                self._keeper.recompute_failed(node_id, str(error.get("message")))
+            case Stopped():  # last of a closed set: the log has the attempt, and nobody wants its result
+                pass
+        return outcome
+
+    async def _begun(self, node_id: str) -> int | None:
+        """Begin the attempt and return its number; None if the run is to do nothing more."""
+        node = self._execution.state.nodes[node_id]
+        is_open = node.attempt > max(self._keeper.newest_ends.get(node_id, 0), node.failed_attempt)
+        is_of_another = is_open and node.worker_id != self._caller.worker_id
+        given = {"worker_id": self._caller.worker_id, **self._who()}
+        if not await self._decided(lambda state: recompute(state, node_id, **given)):
+            return None
+        if is_of_another and self._fencing is not None:
+            await self._fencing.until_others_are_late()
+        return self._execution.state.nodes[node_id].attempt
+
+    async def _succeeded(self, node_id: str, number: int, value: Any) -> None:  # noqa: ANN401 any value
+        owner = self._keeper.owner(node_id)
+        output = await self._outputs.written(owner, self._caller.new_output_name, value)
+        self._keeper.hand_over(owner, value)
+        given: dict[str, Any] = {"attempt": number, "output": output, **self._who()}
+        if not await self._decided(lambda state: recomputed(state, node_id, **given)):
+            self._keeper.take_back(owner)
+            await self._outputs.forget(output)
+
+    def _who(self) -> dict[str, Any]:
+        execution = self._execution
+        return {"actor": self._caller.actor, "now": execution.clock.now(), "new_id": execution.new_id}
+
+    async def _decided(self, decide: Decide) -> list[Event]:
+        def decision(state: ExecutionState) -> Commit:
+            events = decide(state)
+            return Commit(events, fold(events, state) if events else state)
+
+        return await self._execution.decide(decision)
+
+
+def _missed_by(attempt: Attempt) -> str | None:
+    """The node whose result the attempt's arguments name and which is lost."""
+    try:
+        attempt.arguments()
+    except ResultLostError as lost:
+        return lost.node_id
+    except Exception:  # noqa: BLE001 whatever else is wrong with them, the attempt meets it and reports it
+        return None
+    return None

@@ -1,0 +1,232 @@
+"""Values as JSON that keeps their type: plain JSON where that is enough, *tagged* JSON where it is not.
+
+Tagged JSON writes what JSON lacks as an object with one key that begins with ``$``: ``{"$tuple": [1, 2]}``. A
+dictionary that JSON cannot hold, or that looks like a tag, is ``{"$dict": [[key, value], …]}``. What no tag covers is
+refused here and kept in another way by ``app.outputs``. Types are matched exactly: a subclass never decodes as its base.
+
+``app.value_tags`` has the tags of built-in types, ``app.value_classes`` those that name a class, ``app.value_arrays``
+those of numpy and pandas. Only the tags of built-in types are accepted from outside (``classes=False``): the others
+import the module they name.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, unique
+from typing import Any, Final
+
+import msgspec
+
+from pyoco_server.app import value_arrays, value_classes, value_tags
+from pyoco_server.app.lazy_values import LazyDict
+from pyoco_server.app.value_errors import NotTaggableError, ValueCodecError
+from pyoco_server.app.value_tags import MAX_INT_BITS, Encode
+from pyoco_server.core.wire import DecodeError, DecodeProblem, JsonObject, parse_object
+from pyoco_server.errors import InvalidInputError
+
+DEEPEST: Final = 150
+"""How deep tagged JSON may be nested, counted in JSON objects and arrays."""
+
+KIND: Final = "output_kind"
+"""The field that says how an output, or a decision, is kept; absent, it is plain JSON."""
+
+
+@unique
+class OutputKind(StrEnum):
+    """How a value is kept."""
+
+    JSON = "json"
+    TAGGED = "tagged"
+    PICKLE = "pickle"
+    """As an object beside the log, signed; only workers load it."""
+    LOST = "lost"
+    """Only the process that made it has it."""
+
+
+_AS_IT_IS: Final = frozenset({type(None), bool})
+_TUPLE, _DICT = "$tuple", "$dict"
+
+
+def as_json(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401 any value
+    """Return the value as plain JSON and what that reads back as; None unless that is equal and of the same type.
+
+    The second is a copy: the owner of the value may change it later, and the log must not change with it.
+    """
+    try:
+        encoded = msgspec.json.encode(value)
+        copy = msgspec.json.decode(encoded)
+        return (encoded, copy) if _same(value, copy) else None
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, msgspec.MsgspecError):  # too deep, or being changed
+        return None
+
+
+def to_tagged(value: Any, *, classes: bool = True, lenient: bool = False) -> Any:  # noqa: ANN401 any value
+    """Return the value as tagged JSON; NotTaggableError if no tag covers a part of it.
+
+    ``lenient`` writes subclasses of text, numbers and mappings as what they derive from, as parameters always were.
+    """
+    return _Encoder(classes=classes, lenient=lenient).encode(value, "$", 0)
+
+
+def from_tagged(data: Any, *, classes: bool = True) -> Any:  # noqa: ANN401 any JSON
+    """Return the value of tagged JSON; ValueCodecError says what is wrong with it and where."""
+    return _Decoder(classes=classes).decode(data, "$", 0)
+
+
+def has_tags(data: Any) -> bool:  # noqa: ANN401 tagged JSON
+    """Does tagged JSON hold any tag, so that it must be decoded?"""
+    if isinstance(data, dict):
+        return _is_tag(data) or any(map(has_tags, data.values()))
+    return isinstance(data, list) and any(map(has_tags, data))
+
+
+def carried(name: str, value: Any) -> JsonObject:  # noqa: ANN401 any value
+    """Return ``{name: value}`` for an event or a request, with ``<name>_kind`` if the value is tagged JSON.
+
+    This is how parameters and answers to waits travel. DecodeError if the tags of built-in types do not cover it.
+    """
+    if as_json(value) is not None:
+        return parse_object({name: value})
+    try:
+        data = to_tagged(value, classes=False, lenient=True)
+    except NotTaggableError as error:
+        raise DecodeError(
+            DecodeProblem.ILL_TYPED_FIELD,
+            f"a {error.type_name} is not accepted here: {error.reason}; use numbers, text, times, bytes, and lists, "
+            "tuples, sets and dictionaries of them",
+            path=f"$.{name}{error.at[1:]}",
+        ) from error
+    return parse_object({name: data, f"{name}_kind": OutputKind.TAGGED.value} if has_tags(data) else {name: data})
+
+
+def received(name: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 any value
+    """Return what :func:`carried` put into ``fields``; InvalidInputError if its kind or its tags are not accepted."""
+    kind = fields.get(f"{name}_kind", OutputKind.JSON.value)
+    if kind not in {OutputKind.JSON.value, OutputKind.TAGGED.value}:
+        raise InvalidInputError(f"{name}_kind: {kind!r:.40} is not accepted; use 'json' or 'tagged', or leave it out")
+    value = fields.get(name)
+    if kind == OutputKind.JSON.value:
+        return value
+    try:
+        return from_tagged(value, classes=False)
+    except ValueCodecError as error:
+        raise InvalidInputError(f"{name}{error.at[1:]}: {error.problem}") from error
+
+
+def fresh(value: Any) -> Any:  # noqa: ANN401 any JSON
+    """Return a copy of JSON that the log holds, for tasks to change as they like."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401
+    if one is None or one is True or one is False:
+        return one is other
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(map(_same, one, other)) and all(map(_same, one.values(), other.values()))
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def _is_tag(data: dict[str, Any]) -> bool:
+    return len(data) == 1 and next(iter(data)).startswith("$")
+
+
+class _Encoder:
+    def __init__(self, *, classes: bool, lenient: bool) -> None:
+        self._classes = classes
+        self._lenient = lenient
+
+    def encode(self, value: Any, at: str, depth: int) -> Any:  # noqa: ANN401
+        if depth > DEEPEST:
+            raise NotTaggableError(value, at, "it is nested too deeply")
+        kind = type(value)
+        if kind in _AS_IT_IS:
+            return value
+        if kind is list:
+            return [self.encode(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(value)]
+        if kind is dict or kind is LazyDict:
+            return self._dict(dict(value), at, depth)
+        if kind is tuple:
+            return {_TUPLE: [self.encode(item, f"{at}[{index}]", depth + 2) for index, item in enumerate(value)]}
+
+        def part(inner: Any) -> Any:  # noqa: ANN401
+            return self.encode(inner, at, depth + 2)
+
+        return self._tagged(value, kind, at, depth, part)
+
+    def _tagged(self, value: Any, kind: type, at: str, depth: int, part: Encode) -> Any:  # noqa: ANN401
+        writer = value_tags.WRITERS.get(kind)
+        if writer is not None:
+            written = writer(value, part)
+        elif self._classes:
+            written = value_arrays.write(value, part) or value_classes.write(value, part)
+        else:
+            written = None
+        if written is None and self._lenient:
+            plainer = value_tags.plainer(value)
+            if plainer is not value:
+                return self.encode(plainer, at, depth)
+        if written is None:
+            raise NotTaggableError(value, at, "no tag covers it")
+        return written
+
+    def _dict(self, value: dict[Any, Any], at: str, depth: int) -> Any:  # noqa: ANN401
+        keys = all(type(key) is str and value_tags.is_writable(key) for key in value)
+        if keys and not _is_tag(value):
+            return {key: self.encode(item, f"{at}.{key}", depth + 1) for key, item in [*value.items()]}
+        pairs = [
+            [self.encode(key, f"{at}, a key", depth + 3), self.encode(item, f"{at}[{key!r:.40}]", depth + 3)]
+            for key, item in [*value.items()]
+        ]
+        return {_DICT: pairs}
+
+
+class _Decoder:
+    def __init__(self, *, classes: bool) -> None:
+        self._readers = {**value_tags.READERS, _TUPLE: _read_tuple, _DICT: _read_dict}
+        if classes:
+            self._readers |= value_classes.READERS | value_arrays.READERS
+        self._classes = classes
+
+    def decode(self, data: Any, at: str, depth: int) -> Any:  # noqa: ANN401
+        if depth > DEEPEST + 10:
+            raise ValueCodecError("it is nested too deeply", at)
+        if isinstance(data, list):
+            return [self.decode(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(data)]
+        if isinstance(data, dict):
+            if _is_tag(data):
+                return self._read(*next(iter(data.items())), at, depth)
+            return {key: self.decode(item, f"{at}.{key}", depth + 1) for key, item in data.items()}
+        if type(data) is int and data.bit_length() > MAX_INT_BITS:
+            raise ValueCodecError("the integer is too large", at)
+        return data
+
+    def _read(self, tag: str, body: Any, at: str, depth: int) -> Any:  # noqa: ANN401
+        reader = self._readers.get(tag)
+        if reader is None:
+            is_of_class = tag in value_classes.READERS or tag in value_arrays.READERS
+            problem = "names a class, which is not accepted here" if is_of_class else "is not a tag"
+            raise ValueCodecError(f"'{tag:.40}' {problem}; write an object of one such key as {{'$dict': …}}", at)
+
+        def part(inner: Any) -> Any:  # noqa: ANN401
+            return self.decode(inner, f"{at}.{tag}", depth + 1)
+
+        try:
+            return reader(body, part)
+        except ValueCodecError:
+            raise
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+            raise ValueCodecError(f"'{tag}' cannot be read: {error!s:.200}", at) from error
+
+
+def _read_tuple(body: Any, part: Encode) -> tuple[Any, ...]:  # noqa: ANN401
+    return tuple(part(value_tags.listed(body)))
+
+
+def _read_dict(body: Any, part: Encode) -> dict[Any, Any]:  # noqa: ANN401
+    read: dict[Any, Any] = {}
+    for pair in value_tags.listed(body):
+        key, item = value_tags.listed(pair)
+        read[part(key)] = part(item)
+    return read
