@@ -101,7 +101,7 @@ def by_parameter(calls: Calls) -> TaskWrapper:
     use = calls.task("use")
     called = use.task.func
 
-    def function(ctx: Any, make: Any = None) -> Any:
+    def function(ctx: Any, make: Any = None) -> Any:  # noqa: ARG001 that it is asked for is enough
         return called(ctx)
 
     use.task.func = function

@@ -50,7 +50,7 @@ def _check_output(name: str, output: Any) -> None:  # noqa: ANN401 any JSON
     if isinstance(output.get(STORED), dict) and VALUE not in output:
         raise InvalidInputError(f"{name}.{STORED}: only workers refer to stored outputs; give the '{VALUE}' itself")
     kind = output.get(KIND, OutputKind.JSON.value)
-    if kind not in {OutputKind.JSON.value, OutputKind.TAGGED.value}:
+    if kind not in (OutputKind.JSON.value, OutputKind.TAGGED.value):
         raise InvalidInputError(f"{name}.{KIND}: {kind!r:.40} is not accepted; use 'json' or 'tagged', or leave it out")
     if kind == OutputKind.TAGGED.value:
         if VALUE not in output:

@@ -2,7 +2,7 @@
 
 Tagged JSON writes what JSON lacks as an object with one key that begins with ``$``: ``{"$tuple": [1, 2]}``. A
 dictionary that JSON cannot hold, or that looks like a tag, is ``{"$dict": [[key, value], …]}``. What no tag covers is
-refused here and kept in another way by ``app.outputs``. Types are matched exactly: a subclass never decodes as its base.
+refused here and kept in another way by ``app.outputs``. Types are matched exactly: no subclass decodes as its base.
 
 ``app.value_tags`` has the tags of built-in types, ``app.value_classes`` those that name a class, ``app.value_arrays``
 those of numpy and pandas. Only the tags of built-in types are accepted from outside (``classes=False``): the others
@@ -100,7 +100,7 @@ def carried(name: str, value: Any) -> JsonObject:  # noqa: ANN401 any value
 def received(name: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 any value
     """Return what :func:`carried` put into ``fields``; InvalidInputError if its kind or its tags are not accepted."""
     kind = fields.get(f"{name}_kind", OutputKind.JSON.value)
-    if kind not in {OutputKind.JSON.value, OutputKind.TAGGED.value}:
+    if kind not in (OutputKind.JSON.value, OutputKind.TAGGED.value):
         raise InvalidInputError(f"{name}_kind: {kind!r:.40} is not accepted; use 'json' or 'tagged', or leave it out")
     value = fields.get(name)
     if kind == OutputKind.JSON.value:

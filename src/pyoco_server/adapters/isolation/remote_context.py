@@ -2,8 +2,7 @@
 
 Not everything a run knows can travel: an earlier task may have returned a lock or a connection. Each value is packed
 by itself. What cannot be packed here or loaded there is replaced by a deferred value (see ``app.lazy_values``): a task
-that reads it gets an error that says why, any other is not disturbed. Values that are lost, or not loaded yet, arrive as
-such.
+that reads it gets an error that says why, any other is not disturbed. Values that are lost, or not loaded yet, stay so.
 """
 
 import pickle

@@ -1,0 +1,221 @@
+"""Values that somebody made up: refused, with the place and the reason, and without running anything."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.app.lazy_values import LostValue, PickledValue
+from pyoco_server.app.outputs import STORED, Outputs, Owner
+from pyoco_server.app.outside_values import check_command, check_params
+from pyoco_server.app.value_codec import from_tagged
+from pyoco_server.app.value_errors import ValueCodecError
+from pyoco_server.errors import InvalidInputError
+from tests.engine.values import Plain
+
+KEY = b"k" * 32
+OWNER = Owner("run", "node", "task")
+
+
+def nested(depth: int, tag: str | None) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if tag is None else {tag: [value]}
+    return value
+
+
+HERE = "tests.engine.values"
+BAD: dict[str, tuple[Any, str]] = {
+    "unknown": ({"a": [{"$evil": 1}]}, r"'\$evil' is not a tag.*\$\.a\[0\]"),
+    "deep": (nested(500, None), "nested too deeply"),
+    "deep tuples": (nested(500, "$tuple"), "nested too deeply"),
+    "integer": (10**5000, "the integer is too large"),
+    "fraction": ({"$fraction": ["1e999999999", 1]}, "two integers"),
+    "zero": ({"$fraction": [1, 0]}, "cannot be read"),
+    "timedelta": ({"$timedelta": [10**12, 0, 0]}, "cannot be read"),
+    "times": ({"$datetime": {"at": "2024-01-01T00:00:00", "zone": "../../etc/passwd"}}, "cannot be read"),
+    "zone": ({"$datetime": {"at": "2024-01-01T00:00:00", "zone": "No/Where"}}, "cannot be read"),
+    "fold": ({"$time": {"at": "00:00", "fold": 7}}, "cannot be read"),
+    "field": ({"$time": {"at": "00:00", "x": 7}}, "unknown field 'x'"),
+    "unhashable": ({"$set": [[1]]}, "cannot be read"),
+    "key": ({"$dict": [[[1], 2]]}, "cannot be read"),
+    "pair": ({"$dict": [[1, 2, 3]]}, "cannot be read"),
+    "no list": ({"$tuple": {"a": 1}}, "expected a list"),
+    "bytes": ({"$bytes": "not base64!"}, "cannot be read"),
+    "text": ({"$str": "\\N{BULLET}"}, "escapes"),
+    "float": ({"$float": "1e5"}, "expected one of"),
+    "range": ({"$range": [0, 1, 0]}, "cannot be read"),
+    "function": ({"$dataclass": ["os:system", {"command": "x"}]}, "no class 'system'"),
+    "class": ({"$dataclass": ["subprocess:Popen", {"args": "x"}]}, "not a dataclass"),
+    "method": ({"$enum": [f"{HERE}:Plain.__init__", "X"]}, "no class"),
+    "plain class": ({"$enum": [f"{HERE}:Plain", "X"]}, "not an Enum"),
+    "member": ({"$enum": [f"{HERE}:Colour", "BLUE"]}, "not an Enum with a member 'BLUE'"),
+    "module": ({"$enum": ["no_such_module_anywhere:X", "BLUE"]}, "cannot import"),
+    "relative": ({"$enum": [".x:X", "BLUE"]}, "cannot be read"),
+    "new field": ({"$dataclass": [f"{HERE}:Open", {"x": 1, "gone": 2}]}, "no field 'gone' any more"),
+    "no field": ({"$dataclass": [f"{HERE}:Open", {}]}, "a field 'x' since, without a default"),
+    "struct": ({"$struct": [f"{HERE}:Picky", {"a": 1}]}, "not a struct"),
+    "no struct": ({"$struct": [f"{HERE}:Open", {"x": 1}]}, "not a struct"),
+    "model": ({"$model": [f"{HERE}:Open", {"x": 1}, []]}, "not a pydantic model"),
+    "model field": ({"$model": [f"{HERE}:Model", {"b": 1}, []]}, "a field 'a' since"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_tagged_json_that_is_wrong_is_refused_with_its_place(name: str) -> None:
+    value, message = BAD[name]
+    with pytest.raises(ValueCodecError, match=message):
+        from_tagged(value)
+
+
+def test_a_field_that_came_since_takes_its_default() -> None:
+    found = from_tagged({"$dataclass": [f"{HERE}:Derived", {"x": 1}]})
+    assert (found.x, found.y, found.z) == (1, [], None)
+
+
+@pytest.mark.parametrize(
+    "tag", ["$enum", "$dataclass", "$struct", "$model", "$ndarray", "$numpy", "$series", "$dataframe"]
+)
+def test_nobody_outside_names_a_class(tag: str) -> None:
+    with pytest.raises(ValueCodecError, match="names a class, which is not accepted here"):
+        from_tagged({tag: ["this:That", {}]}, classes=False)
+
+
+def test_a_large_decimal_is_read_at_once() -> None:
+    begun = time.perf_counter()
+    from_tagged({"$decimal": "1e999999"})
+    assert time.perf_counter() - begun < 1
+
+
+# --- At the door -----------------------------------------------------------------------------------------------------
+
+COMMANDS: dict[str, tuple[dict[str, Any], str]] = {
+    "stored": ({"type": "SucceedNode", "output": {"stored": {"name": "other/1", "sha256": "x"}}}, "output.stored"),
+    "pickle": (
+        {"type": "SucceedNode", "output": {"output_kind": "pickle", "value": 1}},
+        "output.output_kind: 'pickle'",
+    ),
+    "lost": ({"type": "SucceedNode", "output": {"output_kind": "lost"}}, "output.output_kind"),
+    "kind": ({"type": "SucceedNode", "output": {"output_kind": {}, "value": 1}}, "output.output_kind"),
+    "class": (
+        {"type": "SucceedNode", "output": {"output_kind": "tagged", "value": [{"$enum": ["a:b", "c"]}]}},
+        r"output.value\[0\]: '\$enum' names a class",
+    ),
+    "no value": ({"type": "SucceedNode", "output": {"output_kind": "tagged"}}, "output.value"),
+    "decision": (
+        {"type": "ReportNodeProgress", "metrics": {"decision": {"key": "over", "value": 1}}},
+        "metrics.decision",
+    ),
+    "input": ({"type": "ResumeNode", "input": {"$enum": ["a:b", "c"]}, "input_kind": "tagged"}, "input: '.enum' names"),
+    "input kind": ({"type": "ResumeNode", "input": 1, "input_kind": "pickle"}, "input_kind: 'pickle' is not accepted"),
+    "params": (
+        {"type": "CreateExecution", "input": {"params": {"x": {"$evil": 1}}, "params_kind": "tagged"}},
+        r"params\.x: '\$evil' is not a tag",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_from_outside_cannot_bring_what_a_worker_would_load(name: str) -> None:
+    fields, message = COMMANDS[name]
+    with pytest.raises(InvalidInputError, match=message):
+        check_command(fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "SucceedNode", "output": {"pages": 10, "stored": True}},
+        {"type": "SucceedNode", "output": {"value": {"$enum": 1}}},
+        {"type": "SucceedNode", "output": {"value": {"$tuple": [1]}, "output_kind": "tagged"}},
+        {"type": "SucceedNode"},
+        {"type": "ResumeNode", "input": {"$ref": "#/a"}},
+        {"type": "ReportNodeProgress", "metrics": {"decision": "yes"}},
+        {"type": "CreateExecution", "input": {"anything": 1}},
+        {"type": "StartNode"},
+    ],
+)
+def test_what_is_a_users_own_is_left_alone(fields: dict[str, Any]) -> None:
+    check_command(fields)
+
+
+@pytest.mark.parametrize("params", [{"$dict": [[1, 2]]}, {"$tuple": [1]}])
+def test_params_are_an_object_with_text_as_keys(params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="params: an object was expected"):
+        check_params({"params": params, "params_kind": "tagged"})
+
+
+# --- Stored objects --------------------------------------------------------------------------------------------------
+
+
+class Bomb:
+    """Notes that it was loaded."""
+
+    loaded: list[int] = []  # noqa: RUF012 shared on purpose
+
+    @override
+    def __reduce__(self) -> Any:
+        return Bomb.loaded.append, (1,)
+
+
+async def pickled(store: MemoryOutputStore, value: object, owner: Owner = OWNER) -> dict[str, Any]:
+    output = await Outputs(store, key=KEY).written(owner, lambda: f"{owner.run_id}/1", value)
+    assert output["output_kind"] == "pickle"
+    return output
+
+
+def refused(store: MemoryOutputStore, output: dict[str, Any], owner: Owner = OWNER, key: bytes | None = KEY) -> str:
+    """Why a stored pickle is not loaded."""
+    found = asyncio.run(Outputs(store, key=key).read(owner, output))
+    assert isinstance(found, LostValue)
+    assert Bomb.loaded == []
+    return found.reason
+
+
+def test_a_pickle_is_read_where_it_belongs_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryOutputStore()
+    output = asyncio.run(pickled(store, Bomb()))
+    assert isinstance(asyncio.run(Outputs(store, key=KEY).read(OWNER, output)), PickledValue)
+    with caplog.at_level(logging.WARNING):
+        assert "its signature is not valid" in refused(store, output, Owner("run", "other", "task"))
+    assert [record.__dict__["action"] for record in caplog.records] == ["output_forged"]
+    assert "its signature is not valid" in refused(store, output, Owner("run", "node", None, "over"))
+    assert "does not say where" in refused(store, output, Owner("another", "node", "task"))
+    assert "its signature is not valid" in refused(store, output, key=b"z" * 32)
+    assert "no PYOCO_RESULT_KEY" in refused(store, output, key=None)
+
+
+@pytest.mark.parametrize("signature", ["", "0" * 64, "ü", None])
+def test_a_pickle_with_another_signature_is_not_loaded(signature: str | None) -> None:
+    store = MemoryOutputStore()
+    output = asyncio.run(pickled(store, Bomb()))
+    output[STORED] = {**output[STORED], "hmac": signature}
+    if signature is None:
+        del output[STORED]["hmac"]
+    assert "its signature is not valid" in refused(store, output)
+
+
+def test_an_object_that_was_exchanged_is_not_loaded() -> None:
+    store = MemoryOutputStore()
+    output = asyncio.run(pickled(store, Plain(1)))
+    (name,) = store._kept
+    store._kept[name] = asyncio.run(_bytes_of(Bomb()))
+    assert "missing or damaged" in refused(store, output)
+
+
+async def _bytes_of(value: object) -> bytes:
+    store = MemoryOutputStore()
+    await pickled(store, value)
+    (data,) = store._kept.values()
+    return data
+
+
+def test_without_a_key_what_needs_pickling_is_lost_and_nothing_is_stored() -> None:
+    store = MemoryOutputStore()
+    output = asyncio.run(Outputs(store).written(OWNER, lambda: "run/1", Plain(1)))
+    assert (output["output_kind"], store._kept) == ("lost", {})
+    assert "a worker without PYOCO_RESULT_KEY neither stores nor loads" in output["reason"]
