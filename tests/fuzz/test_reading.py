@@ -17,17 +17,19 @@ from pyoco_server.app.results import results_of
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.worker_views import shown
 from pyoco_server.core import (
+    CancelMode,
     DecodeError,
     Event,
-    GraphError,
     decode_event,
     encode_event,
     fold,
     graph_from_log,
     initial_state,
+    orchestrate,
     reduce,
     state_to_dict,
 )
+from tests.build import Ids
 from tests.fuzz.bounds import check_call, examples
 from tests.fuzz.documents import golden_logs, mutated, values, written
 
@@ -68,9 +70,16 @@ def test_a_log_with_something_changed_is_read(log: Any) -> None:
 
 @given(log=mutated(golden_logs()))
 @examples(60)
-def test_the_graph_of_such_a_log_is_there_or_refused(log: Any) -> None:
+def test_every_log_has_a_graph_on_which_a_cancel_can_be_decided(log: Any) -> None:
     events = _decoded(log)
-    check_call(lambda: graph_from_log(events), _size(events), (DecodeError, GraphError))
+
+    def read() -> bool:
+        graph, state = graph_from_log(events), fold(events, initial_state(RUN))
+        if state.graph_id in {None, graph.graph_id} and state.exists:
+            orchestrate(graph, state, now="2026-01-01T00:00:00Z", new_id=Ids(), cancel_mode=CancelMode.IMMEDIATE)
+        return True
+
+    assert check_call(read, _size(events), ())
 
 
 @given(log=mutated(golden_logs()))

@@ -23,7 +23,7 @@ from pyoco_server.core.events import Actor, ActorKind, Event, decode_event, enco
 from pyoco_server.core.graph import Graph, graph_from_dict, graph_to_dict
 from pyoco_server.core.graph_checks import GraphError, GraphProblem
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
-from pyoco_server.core.logged_graph import graph_from_log
+from pyoco_server.core.logged_graph import LoggedGraph, graph_from_log, read_graph
 from pyoco_server.core.orchestrator import (
     NodeNotStoppableError,
     WrongGraphError,
@@ -73,6 +73,7 @@ __all__ = [
     "GraphProblem",
     "InterruptNode",
     "JoinPolicy",
+    "LoggedGraph",
     "NodeNotStoppableError",
     "NodeState",
     "NodeStatus",
@@ -106,6 +107,7 @@ __all__ = [
     "node_rank",
     "orchestrate",
     "order_batch",
+    "read_graph",
     "recompute",
     "recompute_failed",
     "recomputed",

@@ -1,43 +1,143 @@
-"""The graph of an execution, from its log alone: NODE_CREATED tells every node and where its edges lead.
+"""The graph of an execution, from its log alone: NODE_CREATED describes every node and its outgoing edges.
 
-So whoever handles a command need not have the flow's code: a cancel, a resume or a deadline can be dealt with anywhere.
+Commands, resumes and deadlines can therefore be handled without the flow's code. A log is a record and never input to
+refuse: reading one does not raise, whatever wrote it. What does not fit together is left out of the graph and noted.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyoco_server.core.events import Event
 from pyoco_server.core.graph import Edge, Graph, GraphNode, NodeType
+from pyoco_server.core.graph_checks import GraphError, GraphProblem
 from pyoco_server.core.payloads import ExecutionCreated, NodeCreated, NodeMeta, place_of
-from pyoco_server.core.wire import read_extensible
+from pyoco_server.core.wire import DecodeError, read_extensible
 
 _STAND_IN: Final = (
     GraphNode(node_id=":start", node_type=NodeType.START),
     GraphNode(node_id=":end", node_type=NodeType.SUCCESS),
 )
+_OPTIONS: Final = frozenset({GraphProblem.BAD_JOIN_POLICY, GraphProblem.MISPLACED_OPTION})
+_MENDED: Final = _OPTIONS | {GraphProblem.START_HAS_INPUTS, GraphProblem.END_HAS_OUTPUTS}
+"""Problems that go away without leaving out a node; others may go away with them."""
+_NOTES: Final = {
+    GraphProblem.DUPLICATE_EDGE: "the log has two edges between node '{}' and the same node; the second is left out",
+    GraphProblem.NO_START: "the log has no node of type Start, so no node is part of the graph",
+    GraphProblem.SEVERAL_STARTS: "node '{}' is a second Start and is left out of the graph",
+    GraphProblem.START_HAS_INPUTS: "an edge leads to the Start node '{}'; it is left out of the graph",
+    GraphProblem.END_HAS_OUTPUTS: "edges leave the end node '{}'; they are left out of the graph",
+    GraphProblem.CYCLE: "node '{}' is part of a cycle and is left out of the graph",
+    GraphProblem.UNREACHABLE_NODE: "node '{}' cannot be reached from Start and is left out of the graph",
+    GraphProblem.NO_PATH_TO_END: "no path leads from node '{}' to an end; it is left out of the graph",
+    GraphProblem.NO_WAY_ON_SUCCESS: "no edge leaves node '{}' on success; it is left out of the graph",
+    GraphProblem.JOIN_WITHOUT_BRANCHES: "no edge leads to the Join '{}'; it is left out of the graph",
+    GraphProblem.BAD_JOIN_POLICY: "the join rule of node '{}' is not valid; the default rule is used",
+    GraphProblem.MISPLACED_OPTION: "node '{}' has an option that its type does not have; it is ignored",
+}
+
+
+class LoggedGraph(NamedTuple):
+    """What a log says of the structure of its execution."""
+
+    graph: Graph
+    """The part that is consistent; the execution runs on it."""
+    notes: list[str]
+    """One sentence with a node id for each inconsistency; empty for every log that this package writes."""
+    left_out: list[GraphNode]
+    """Nodes that are in the log with a place and not in the graph."""
 
 
 def graph_from_log(events: Iterable[Event]) -> Graph:
-    """The graph the execution runs on.
+    """Return the graph that the execution runs on; never raises. See :func:`read_graph`."""
+    return read_graph(events).graph
+
+
+def read_graph(events: Iterable[Event]) -> LoggedGraph:
+    """Return the graph that the execution runs on, and every inconsistency of the log; never raises.
 
     An execution that has no nodes yet gets a graph of nothing but a beginning and an end: enough to cancel it. Nodes
-    made while the execution runs belong to whoever made them and are not part of the graph.
+    that a block created while the execution ran are not part of the graph.
     """
-    graph_id = ""
-    nodes: dict[str, GraphNode] = {}
-    edges: list[Edge] = []
+    graph_id, reader = "", _Reader()
     for event in events:
         match event.payload:
             case ExecutionCreated(graph_id=given):
                 graph_id = graph_id or given
-            case NodeCreated(node_id=node_id, node_type=node_type, meta=meta) if node_id not in nodes:
-                place = place_of(meta) or NodeMeta()
-                if place.inputs or node_type == NodeType.START:
-                    fields = {**place.node, "nodeId": node_id, "nodeType": node_type}
-                    nodes[node_id] = read_extensible(fields, GraphNode, at="$")
-                    edges += [Edge(node_id, successor.to, successor.on) for successor in place.edges]
-            case _:  # nothing else tells the structure
+            case NodeCreated() as created if created.node_id not in reader.nodes:
+                reader.add(created)
+            case _:  # no other event describes the structure
                 pass
-    if not nodes:
-        return Graph(graph_id, _STAND_IN, [Edge(":start", ":end")])
-    return Graph(graph_id, nodes.values(), edges)
+    return reader.built(graph_id)
+
+
+class _Reader:
+    """Collects nodes and edges, and drops what does not fit until the rest is a valid graph."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, GraphNode] = {}
+        self._edges: list[Edge] = []
+        self._notes: list[str] = []
+
+    def add(self, created: NodeCreated) -> None:
+        """Take a node with its outgoing edges, if it has a place in the graph."""
+        node_id, node_type = created.node_id, created.node_type
+        place = place_of(created.meta) or NodeMeta()
+        if not place.inputs and node_type != NodeType.START:
+            return
+        try:
+            node = read_extensible({**place.node, "nodeId": node_id, "nodeType": node_type}, GraphNode, at="$")
+        except DecodeError:
+            node = GraphNode(node_id=node_id, node_type=node_type)
+            self._notes.append(f"the options of node '{node_id}' cannot be read; defaults are used")
+        self.nodes[node_id] = node
+        self._edges += [Edge(node_id, successor.to, successor.on) for successor in place.edges]
+
+    def built(self, graph_id: str) -> LoggedGraph:
+        """Return the graph; drops something in every round, so it ends."""
+        everything = dict(self.nodes)
+        while self.nodes:
+            self._drop_loose_edges()
+            try:
+                graph = Graph(graph_id, self.nodes.values(), self._edges)
+            except GraphError as error:
+                mended = [finding for finding in error.findings if finding.problem in _MENDED]
+                for finding in mended or error.findings:
+                    self._drop(finding.problem, finding.node_id)
+            else:
+                left_out = [node for node_id, node in everything.items() if node_id not in self.nodes]
+                return LoggedGraph(graph, self._notes, left_out)
+        stand_in = Graph(graph_id, _STAND_IN, [Edge(":start", ":end")])
+        return LoggedGraph(stand_in, self._notes, [*everything.values()])
+
+    def _drop_loose_edges(self) -> None:
+        """Drop edges to nodes that are not there; note those that never were."""
+        kept = {}
+        for edge in self._edges:
+            if edge.source not in self.nodes:
+                continue
+            if edge.target not in self.nodes:
+                self._note(f"the edge from node '{edge.source}' leads to '{edge.target}', which is not in the graph")
+            elif (edge.source, edge.target) in kept:
+                self._note(_NOTES[GraphProblem.DUPLICATE_EDGE].format(edge.source))
+            else:
+                kept[edge.source, edge.target] = edge
+        self._edges = [*kept.values()]
+
+    def _drop(self, problem: GraphProblem, node_id: str | None) -> None:
+        """Drop what makes one problem go away."""
+        self._note(_NOTES[problem].format(node_id))
+        if node_id is None:
+            self.nodes.clear()
+        elif problem in _OPTIONS:
+            node = self.nodes[node_id]
+            self.nodes[node_id] = GraphNode(node_id=node_id, node_type=node.node_type, extra=node.extra)
+        elif problem is GraphProblem.START_HAS_INPUTS:
+            self._edges = [edge for edge in self._edges if edge.target != node_id]
+        elif problem is GraphProblem.END_HAS_OUTPUTS:
+            self._edges = [edge for edge in self._edges if edge.source != node_id]
+        else:
+            self.nodes.pop(node_id, None)
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)

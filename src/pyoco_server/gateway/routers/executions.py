@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body
 
 from pyoco_server.app.command_desk import Answer
 from pyoco_server.app.run_queries import visible_run
-from pyoco_server.core import event_to_dict, graph_from_log, graph_to_dict
+from pyoco_server.core import event_to_dict
 from pyoco_server.gateway import command_fields
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.command_fields import EXECUTION_VERBS, NODE_VERBS, Verb
@@ -15,7 +15,7 @@ from pyoco_server.gateway.commanding import Commanding
 from pyoco_server.gateway.documents import CommandAnswer, EventPage, GraphDocument, StateDocument
 from pyoco_server.gateway.ids import ExecutionId, NodeId, checked_id
 from pyoco_server.gateway.principal import Asking
-from pyoco_server.gateway.routers.run_events import ERRORS, After, At, Limit, events_page, state_at
+from pyoco_server.gateway.routers.run_events import ERRORS, After, At, Limit, events_page, graph_view, state_at
 from pyoco_server.gateway.services import Given
 from pyoco_server.gateway.strict_json import StrictRoute
 
@@ -61,7 +61,7 @@ async def get_events(
 async def get_graph(execution_id: ExecutionId, given: Given, asking: Asking) -> Json:
     """The structure, from the log."""
     run = await visible_run(given.desk, execution_id, tenant_id=asking.tenant_id)
-    return Json(graph_to_dict(graph_from_log(run.events)))
+    return Json(graph_view(run))
 
 
 def _execution_command(verb: Verb) -> Callable[..., Awaitable[Json]]:

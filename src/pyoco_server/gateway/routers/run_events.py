@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query
 
 from pyoco_server.app.run_desk import OpenRun
 from pyoco_server.app.run_queries import visible_run
-from pyoco_server.core import event_to_dict, fold, graph_from_log, graph_to_dict, initial_state, state_to_dict
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.core import event_to_dict, fold, graph_to_dict, initial_state, read_graph, state_to_dict
+from pyoco_server.core.wire import JsonObject, plain
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.documents import EventPage, GraphDocument, StateDocument
@@ -36,13 +36,25 @@ async def get_events(run_id: RunId, given: Given, asking: Asking, after: After =
 async def get_graph(run_id: RunId, given: Given, asking: Asking) -> Json:
     """Nodes and edges; those a loop made on the way are told by the events."""
     run = await visible_run(given.desk, run_id, tenant_id=asking.tenant_id)
-    return Json(graph_to_dict(graph_from_log(run.events)))
+    return Json(graph_view(run))
 
 
 @router.get("/{run_id}/state", summary="The state, now or then", responses=documented(*ERRORS, ok=StateDocument))
 async def get_state(run_id: RunId, given: Given, asking: Asking, at: At = None) -> Json:
     """The state after so many events."""
     return Json(state_at(await visible_run(given.desk, run_id, tenant_id=asking.tenant_id), at))
+
+
+def graph_view(run: OpenRun) -> JsonObject:
+    """The structure as the log has it; ``notes`` says where the log is inconsistent, and is left out where it is not.
+
+    Nodes that are not part of the graph are listed all the same, without edges.
+    """
+    graph, notes, left_out = read_graph(run.events)
+    shown = graph_to_dict(graph)
+    if notes:
+        shown |= {"nodes": [*shown["nodes"], *map(plain, left_out)], "notes": notes}
+    return shown
 
 
 def events_page(run: OpenRun, after: int, limit: int) -> JsonObject:
@@ -53,6 +65,7 @@ def events_page(run: OpenRun, after: int, limit: int) -> JsonObject:
         "events": [{**event_to_dict(event), "version": after + at + 1} for at, event in enumerate(page)],
         "version": version,
         "next_after": version if version < len(run.events) else None,
+        **({"notes": notes} if (notes := read_graph(run.events).notes) else {}),
     }
 
 
