@@ -98,7 +98,9 @@ def test_a_store_that_fails_fails_the_task_and_is_told(caplog: pytest.LogCapture
     with Engine(outputs=FullStore(OSError("disk full"))) as engine:
         result = engine.run(Flow("f") >> calls.task("make", LARGE) >> calls.task("after"))
     assert (result.status, calls.names) == ("FAILED", ["make"])
-    assert result.state.nodes["make"].error == {**(result.state.nodes["make"].error or {}), "message": "disk full"}
+    error = result.state.nodes["make"].error or {}
+    assert error["code"] == "INTERNAL_ERROR", "it is not the task that failed"
+    assert error["message"].endswith("not the function of its task: OSError: disk full")
     told = [(record.__dict__["action"], record.__dict__["msg_id"]) for record in caplog.records]
     assert told == [("node_crashed", "MSG-PYOCO-0007")]
 

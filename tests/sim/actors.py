@@ -138,6 +138,7 @@ class Gateway:
             lagging=self._lagging,
             beginnings=MemoryBeginnings(store.log.inner),
             spent=self._spent,
+            workers=store.registry,
             clock=clock,
             options=SWEEPS,
         )

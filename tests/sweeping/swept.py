@@ -63,6 +63,7 @@ class Swept:
             lagging=self.lagging,
             beginnings=MemoryBeginnings(world.log.inner),
             spent=self.spent,
+            workers=world.registry,
             clock=world.clock,
             options=OPTIONS,
         )

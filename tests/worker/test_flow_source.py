@@ -15,20 +15,8 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.model import (
-    Case,
     FlowModel,
-    ForEach,
     Isolation,
-    Parallel,
-    Program,
-    Repeat,
-    Step,
-    Switch,
-    TaskSpec,
-    TaskStep,
-    Until,
-    WaitSpec,
-    tasks_of,
 )
 from pyoco_server.worker.flow_source import (
     FlowNotFoundError,
@@ -39,9 +27,8 @@ from pyoco_server.worker.flow_source import (
     load_resolver,
     no_flows,
 )
-from pyoco_server.worker.isolating import isolated
 from pyoco_server.worker.wheel_sync_flows import FreshResolver
-from tests.engine.flows import Calls, fan_flow, program_flow
+from tests.engine.flows import Calls, fan_flow
 from tests.waiting import wait_until
 from tests.worker.world import World, attempt
 
@@ -253,52 +240,26 @@ async def coroutine() -> int:
     return os.getpid()
 
 
-def test_the_workers_isolation_is_for_plain_functions_that_do_not_say() -> None:
-    functions = {"plain": plain, "coroutine": coroutine, "own": plain}
-    tasks = (
-        TaskStep(TaskSpec(name="plain")),
-        TaskStep(TaskSpec(name="coroutine")),
-        TaskStep(TaskSpec(name="own", isolation=Isolation.THREAD)),
-        TaskStep(TaskSpec(name="nod", wait=WaitSpec(key="nod"))),
-    )
-    blocks: tuple[Step, ...] = (
-        Parallel((tasks, tasks)),
-        Switch("$ctx.params.n", (Case(1, tasks),), tasks),
-        Switch("$ctx.params.n", (Case(1, tasks),)),
-        Repeat(2, tasks),
-        ForEach("$ctx.params.items", (Repeat(2, tasks),), parallel=2),
-        Until("$ctx.params.done", tasks, 3),
-    )
-    model = FlowModel(name="everywhere", body=Program((*tasks, *blocks)))
-    changed = isolated(model, functions, Isolation.PROCESS)
-    expected = [Isolation.PROCESS, Isolation.AUTO, Isolation.THREAD, Isolation.AUTO]
-    assert [task.isolation for task in tasks_of(changed)] == expected * (len(tasks_of(model)) // 4)
-    assert [task.name for task in tasks_of(changed)] == [task.name for task in tasks_of(model)]
-
-
-@pytest.mark.parametrize("make", [fan_flow, program_flow])
-def test_nothing_else_about_the_flow_changes(make: Any) -> None:
-    model, functions = resolve(FlowSource(lambda _: make(Calls())))
-    changed = isolated(model, functions, Isolation.PROCESS)
-    assert {task.isolation for task in tasks_of(changed)} == {Isolation.PROCESS}
-    assert [task.name for task in tasks_of(changed)] == [task.name for task in tasks_of(model)]
-    assert isolated(changed, functions, Isolation.THREAD) == changed
-    assert str(changed).replace("'process'", "'auto'").replace("PROCESS: ", "AUTO: ") == str(model)
-
-
-def test_a_worker_runs_functions_where_it_was_told_to() -> None:
-    text = (
-        'version: 1\nflow:\n  graph: |\n    plain\ntasks:\n  plain: {callable: "tests.worker.test_flow_source:plain"}\n'
-    )
+def test_a_worker_runs_plain_functions_where_it_was_told_to() -> None:
+    """Only those whose task does not say, also inside loops; coroutines stay on the loop."""
+    text = """version: 1
+flow:
+  graph: |
+    plain >> coroutine >> own >> repeat(count=2){ inside }
+tasks:
+  plain: {callable: "tests.worker.test_flow_source:plain"}
+  coroutine: {callable: "tests.worker.test_flow_source:coroutine"}
+  own: {callable: "tests.worker.test_flow_source:plain", isolation: thread}
+  inside: {callable: "tests.worker.test_flow_source:plain"}
+"""
 
     async def body(world: World) -> None:
-        where = {}
         for isolation in (None, Isolation.PROCESS):
             run_id = await world.submit("uploaded", workflow_yaml=text)
             await world.hand({}, isolation=isolation).work()
-            where[isolation] = (await world.stored(run_id))["task_records"]["plain"]["output"]
-        assert where[None] == os.getpid()
-        assert where[Isolation.PROCESS] not in {None, os.getpid()}
+            records = (await world.stored(run_id))["task_records"].values()
+            elsewhere = {record["task"] for record in records if record["output"] != os.getpid()}
+            assert elsewhere == (set() if isolation is None else {"plain", "inside"})
 
     attempt(body)
 

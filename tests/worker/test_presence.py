@@ -52,6 +52,8 @@ def test_a_worker_that_begins_is_idle() -> None:
             "last_run_finished_at": None,
             "stopped_at": None,
             "stop_reason": None,
+            "flows": None,
+            "flows_at": NOW,
         }
 
     attempt(body)

@@ -127,6 +127,7 @@ class World:
             grace_sec=options.cancel_grace_sec,
             chance=random.Random(0),
             wheels=wheels,
+            isolation=options.isolation,
         )
 
     # --- Looking -----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from pyoco_server.app.announced_flows import FLOWS, FLOWS_AT
 from pyoco_server.app.auth_tenancy import TenantSnapshots
 from pyoco_server.app.auth_veils import Veil
 from pyoco_server.app.ports import DeadLetter, DeadLetters, GraphRegistry, WorkerRecord, WorkerRegistry
@@ -13,6 +14,8 @@ LETTERS_LOOKED_AT: Final = 1_000
 """A dead letter names a run, not a tenant; so many of the newest are looked through for the tenant's."""
 
 _AT_ONCE: Final = 32
+_OF_EVERYBODY: Final = frozenset({FLOWS, FLOWS_AT})
+"""A worker serves all tenants; the names of its flows may be those of others."""
 _LAST_RUN: Final = ("last_run_id", "last_run_status", "last_run_started_at", "last_run_finished_at")
 """What a worker's record says of the run it did last."""
 
@@ -107,7 +110,7 @@ class TenantWorkers:
     async def _shown(self, record: WorkerRecord) -> WorkerRecord:
         named = {record.get("current_run_id"), record.get("last_run_id"), *record.get("current_run_ids", ())}
         foreign = {run_id for run_id in named if not await _is_run_of(self._snapshots, run_id)}
-        shown = dict(record)
+        shown = {name: value for name, value in record.items() if name not in _OF_EVERYBODY}
         if record.get("current_run_id") in foreign:
             shown["current_run_id"] = None
         if "current_run_ids" in record:

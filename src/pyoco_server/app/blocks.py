@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # type: ignore[import-untyped]
-from pyoco.dsl.expressions import ExpressionEvaluationError  # type: ignore[import-untyped]
 
 from pyoco_server.app.context import Place
 from pyoco_server.app.value_errors import lost_behind
-from pyoco_server.app.work import Work
+from pyoco_server.app.work import BlockFailedError, Work
 from pyoco_server.flows.bounded_expressions import evaluate
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
 from pyoco_server.flows.plan import name_steps
@@ -53,7 +52,7 @@ async def _switch(work: Work, node_id: str, block: Switch, place: Place) -> None
             await _body(work, node_id, case.body, place)
             return
     if block.default is None:
-        raise SwitchNoMatch(block.on)
+        raise BlockFailedError(SwitchNoMatch(block.on))
     await _body(work, node_id, block.default, place)
 
 
@@ -64,9 +63,9 @@ async def _repeat(work: Work, node_id: str, block: Repeat, place: Place) -> None
     else:
         count = await work.decide_once(node_id, "count", lambda: _evaluate(work, source, place))
     if not isinstance(count, int):
-        raise TypeError("Repeat count must evaluate to an integer.")
+        raise BlockFailedError(TypeError("Repeat count must evaluate to an integer."))
     if count < 0:
-        raise ValueError("Repeat count cannot be negative.")
+        raise BlockFailedError(ValueError("Repeat count cannot be negative."))
     for index in range(count):
         frame = {"name": "repeat", "type": "repeat", "index": index, "iteration": index + 1, "count": count}
         await _body(work, f"{node_id}[{index}]", block.body, place.inside(frame))
@@ -75,7 +74,7 @@ async def _repeat(work: Work, node_id: str, block: Repeat, place: Place) -> None
 async def _for_each(work: Work, node_id: str, block: ForEach, place: Place) -> None:
     items = await work.decide_once(node_id, "over", lambda: _evaluate(work, block.over, place))
     if not isinstance(items, list | tuple):
-        raise TypeError("ForEach source must evaluate to a list or tuple.")
+        raise BlockFailedError(TypeError("ForEach source must evaluate to a list or tuple."))
     waiting = iter(enumerate(items))
 
     async def rounds() -> None:
@@ -109,7 +108,7 @@ async def _until(work: Work, node_id: str, block: Until, place: Place) -> None:
         held = await _holds(work, node_id, index, block.condition, inside)
         if held:
             return
-    raise UntilMaxIterationsExceeded(block.condition, limit)
+    raise BlockFailedError(UntilMaxIterationsExceeded(block.condition, limit))
 
 
 async def _holds(work: Work, node_id: str, index: int, condition: str, place: Place) -> bool:
@@ -121,8 +120,5 @@ def _evaluate(work: Work, source: str, place: Place) -> Any:  # noqa: ANN401 an 
     context = work.scope.context(place)
     try:
         return evaluate(source, ctx=context.expression_data(), env=context.env_data())
-    except ExpressionEvaluationError as error:
-        lost = lost_behind(error)
-        if lost is None:
-            raise
-        raise lost from None
+    except Exception as error:  # whatever an expression of the flow's author raises
+        raise lost_behind(error) or BlockFailedError(error) from error

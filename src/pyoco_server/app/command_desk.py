@@ -14,7 +14,7 @@ import msgspec
 from pyoco_server.app.idempotency import IdempotencyKeyError
 from pyoco_server.app.outside_values import check_command
 from pyoco_server.app.ports import GraphRegistry, UnavailableError
-from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError, cancel_mode
+from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
 from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.run_queries import may_see, visible_run
 from pyoco_server.app.snapshot_reading import tenant_of
@@ -124,10 +124,12 @@ class CommandDesk:
         check_command(asked.fields)
         stamped = _stamped(command, asked.key, of=command)
 
+        mode_at = await self._desk.cancel_modes(run) if isinstance(command, CancelExecution) else None
+
         def decision(state: ExecutionState) -> Commit:
             if asked.key is not None and _was_given(run.events, asked.key, command):
                 return Commit([], state)
-            mode = cancel_mode(state) if isinstance(command, CancelExecution) else CancelMode.WAIT_FOR_WORKERS
+            mode = CancelMode.WAIT_FOR_WORKERS if mode_at is None else mode_at(state)
             return run.execution.step(state, stamped, cancel_mode=mode)
 
         events = await run.execution.decide(decision)

@@ -2,7 +2,8 @@
 
 It reacts to what the core says must happen (effects of commits, its own and those of others), has the work done (see
 ``app.work``), and waits until nothing is left. It keeps nothing that the log does not have: a driver that dies is
-replaced by another that reads the log and goes on.
+replaced by another that reads the log and goes on. A node whose code is missing here is not started; when nothing else
+can run, the run is held (see ``app.run``).
 
 How it knows that nothing is left: ``_busy`` counts everything under way that will lead to something by itself, that is
 calls, pauses and steps of blocks, but not a block that waits for a node inside it. When it falls to zero and the
@@ -50,6 +51,8 @@ class Rest(Enum):
     ENDED = auto()
     PARKED = auto()
     """Nothing runs and nothing can, until somebody resumes a waiting node."""
+    HELD = auto()
+    """Nothing runs and nothing can, since this process lacks the code of the nodes that are next."""
     TAKEN_OVER = auto()
     """Somebody else goes on with the run: they began a node of it."""
 
@@ -65,6 +68,10 @@ class NodeWork(Protocol):
 
     def knows(self, node_id: str) -> bool:
         """Is the node one of the flow's, so that there is something to do about it?"""
+        ...
+
+    def lacks(self, node_id: str) -> str | None:
+        """Return the name of the code that starting the node needs and this process does not have."""
         ...
 
     @property
@@ -252,9 +259,9 @@ class Driver:
         for effect in asked:
             match effect:
                 case RunNode(node_id=node_id):
-                    self._spawn(node_id, work.run(node_id))
+                    self._start(node_id, work.run)
                 case RetryNode(node_id=node_id):
-                    self._spawn(node_id, work.retry(node_id))
+                    self._start(node_id, work.retry)
                 case WakeNode(node_id=node_id, input=given):
                     self._spawn(node_id, work.wake(node_id, given))
                 case InterruptNode(node_id=node_id):
@@ -285,9 +292,9 @@ class Driver:
         if node.is_at_work and node.resumption is not None:
             self._spawn(node.node_id, work.wake(node.node_id, node.resumption))
         elif node.status is NodeStatus.READY or node.is_at_work:
-            self._spawn(node.node_id, work.run(node.node_id))
+            self._start(node.node_id, work.run)
         elif node.status is NodeStatus.RUNNING:
-            self._spawn(node.node_id, work.retry(node.node_id))
+            self._start(node.node_id, work.retry)
 
     def _interrupt(self, node_id: str) -> None:
         work = self._the_work()
@@ -316,6 +323,11 @@ class Driver:
         await self.execution.decide(self.execution.ended_now)
 
     # --- Tasks of this process ---------------------------------------------------------------------------------------
+
+    def _start(self, node_id: str, begin: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        """Start a node, unless its code is missing: then it stays as it is, and the others continue."""
+        if self._the_work().lacks(node_id) is None:
+            self._spawn(node_id, begin(node_id))
 
     def _spawn(self, node_id: str, work: Coroutine[Any, Any, None], *, kind: str = "run") -> None:
         if not self._the_work().knows(node_id) or self._at_rest.is_set():

@@ -50,6 +50,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The run was put aside and has something to do again."""
     rescue: bool = False
     """Nobody seems to take care of the run."""
+    held_since: float | None = None
+    """The run was held since then, and its code may be available now."""
+    declined_by: tuple[str, ...] = ()
+    """Instances of workers that returned the job because they lack its code."""
+    handed_over: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How many times the job was replaced for that reason."""
     workflow_yaml: str | None = None
     workflow_yaml_sha256: str | None = None
     tenant_id: str | None = None

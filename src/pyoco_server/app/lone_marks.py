@@ -47,10 +47,14 @@ def mark_of(body: bytes) -> Mark | None:
 
 def marked(body: bytes, mark: Mark) -> bytes:
     """The same job, to be run alone."""
-    job: dict[str, Any] = msgspec.json.decode(body)
-    if job.get("log_position") is not None:
-        job = {name: value for name, value in job.items() if name not in _IN_THE_LOG}
-    return msgspec.json.encode({**job, _FIELD: mark})
+    return msgspec.json.encode({**without_what_the_log_has(msgspec.json.decode(body)), _FIELD: mark})
+
+
+def without_what_the_log_has(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job without those that the log of its run has; all of them if it may have no log."""
+    if job.get("log_position") is None:
+        return job
+    return {name: value for name, value in job.items() if name not in _IN_THE_LOG}
 
 
 def lost_workers(events: Sequence[Event], worker_id: str | None) -> set[str]:

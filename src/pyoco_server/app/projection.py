@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from pyoco_server.app.outputs import TEXT_ONLY, VALUE, is_stored, kind_of
+from pyoco_server.app.plans import named_code
 from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.statuses import run_status, task_status
 from pyoco_server.app.unused_told import UNUSED, Unused, read_unused
@@ -21,6 +22,7 @@ from pyoco_server.core.payloads import (
     ExecutionCancelRequested,
     ExecutionCreated,
     ExecutionFailed,
+    ExecutionStarted,
     NodeCanceled,
     NodeCreated,
     NodeFailed,
@@ -42,9 +44,20 @@ DRIVEN_OUTSIDE: Final = "driven_outside"
 
 LONGEST_SHOWN: Final = 200
 """How much of the text of an output that is not JSON a snapshot has."""
+HELD: Final = "held"
+"""The field of a snapshot that says which code the run is held for, since when, and which worker found it missing."""
+
+DECLINED_BY: Final = "declined_by"
+"""The field of a snapshot that names instances of workers that lack the code a run is held for; it is not shown."""
 
 UNUSED_PARAMS: Final = "unused_params"
 """The field of a snapshot that names parameters nothing takes, each with what may have been meant."""
+
+
+def read_hold(snapshot: JsonObject) -> JsonObject | None:
+    """Return what a stored snapshot says of its hold, as ``RunProjection.snapshot`` takes it."""
+    held = snapshot.get(HELD)
+    return {**held, DECLINED_BY: snapshot.get(DECLINED_BY, [])} if isinstance(held, dict) else None
 
 
 def worker_mark(worker_id: str, instance_id: str) -> str:
@@ -85,6 +98,7 @@ class RunProjection:
         self._worker_id: str | None = None
         self._wheels: dict[str, str] = {}
         self._unused: Unused = {}
+        self._codes: list[str] = []
         self._cancel_requested_by: str | None = None
 
     @property
@@ -115,6 +129,14 @@ class RunProjection:
     def _cancel_requested(self, event: Event, _: ExecutionCancelRequested) -> None:
         self._cancel_requested_by = self._cancel_requested_by or _name(event.actor)
 
+    def _started(self, _: Event, payload: ExecutionStarted) -> None:
+        self._note_code(payload.extra)
+
+    def _note_code(self, extra: JsonObject) -> None:
+        sha256 = named_code(extra)
+        if sha256 is not None and sha256 not in self._codes[-1:]:
+            self._codes = [*self._codes[:1], sha256]
+
     def _failed(self, _: Event, payload: ExecutionFailed) -> None:
         self._worker_id = _given_up_by(payload) or self._worker_id
         self._wheels = with_more(self._wheels, _detail_of(payload).get(WHEELS))
@@ -130,6 +152,7 @@ class RunProjection:
             self._wheels = with_more(self._wheels, payload.extra.get(WHEELS))
             unused = read_unused(payload.extra.get(UNUSED))
             self._unused = self._unused if unused is None else unused
+            self._note_code(payload.extra)
         record = self._records.get(payload.node_id)
         if record is not None:
             record.started_at = _seconds(event.occurred_at)
@@ -158,6 +181,7 @@ class RunProjection:
 
     _TAKE: ClassVar[dict[type[Payload], Callable[["RunProjection", Event, Any], None]]] = {
         ExecutionCreated: _created,
+        ExecutionStarted: _started,
         ExecutionCancelRequested: _cancel_requested,
         ExecutionFailed: _failed,
         NodeCreated: _node_created,
@@ -176,11 +200,13 @@ class RunProjection:
         heartbeat_at: float | None = None,
         driven_by: str | None = None,
         let_go_at: int | None = None,
+        held: JsonObject | None = None,
     ) -> JsonObject:
         """The snapshot as it is stored; ``position`` is where the log ended.
 
         ``let_go_at``: where it ended when a worker let go of the run in good order. That nobody drives it is no proof:
-        whoever writes a snapshot in place of a worker that died knows of none.
+        whoever writes a snapshot in place of a worker that died knows of none. ``held``: what a worker that lacked code
+        said of it; it counts as long as the run is not driven, is not to be cancelled, and has not ended.
         """
         state, given = self.state, self.input
         snapshot: JsonObject = {
@@ -213,6 +239,13 @@ class RunProjection:
             snapshot["params_kind"] = given.params_kind
         if let_go_at is not None and not state.is_terminal:
             snapshot[LET_GO_AT] = let_go_at
+        if held is not None and driven_by is None and not (state.is_terminal or state.is_cancel_requested):
+            snapshot[HELD] = {name: value for name, value in held.items() if name != DECLINED_BY}
+            snapshot[DECLINED_BY] = held.get(DECLINED_BY, [])
+        if self._codes:
+            snapshot["code"] = {"sha256": self._codes[-1]}
+            if len(self._codes) > 1:
+                snapshot["code"]["started_with"] = self._codes[0]
         if self._wheels:
             snapshot[WHEELS] = dict(self._wheels)
         if self._unused:

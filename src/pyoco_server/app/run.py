@@ -1,4 +1,8 @@
-"""One run from submission to end: drives its execution, puts it aside while it only waits, and takes it up again."""
+"""One run from submission to end: drives its execution, parks it while it only waits, holds it where code is missing.
+
+A run that has started is driven on the graph and the steps in its log, whatever the worker's flow of that name looks
+like by now. The worker's flow gives the functions, by the names of tasks.
+"""
 
 import asyncio
 import contextlib
@@ -18,7 +22,7 @@ from pyoco_server.app.driver import Driver, Rest
 from pyoco_server.app.execution import Execution, Listener
 from pyoco_server.app.fencing import Fencing
 from pyoco_server.app.outputs import Outputs
-from pyoco_server.app.plans import Plans
+from pyoco_server.app.plans import CODE, Plans, RunPlan
 from pyoco_server.app.ports import Clock, EventLog, NewId, Workshop
 from pyoco_server.app.results import ResultKeeper
 from pyoco_server.app.starting import Starter
@@ -26,11 +30,22 @@ from pyoco_server.app.unused_params import unused_params
 from pyoco_server.app.unused_told import told_of
 from pyoco_server.app.value_codec import carried, received
 from pyoco_server.app.work import Work
-from pyoco_server.core import Actor, ActorKind, CancelMode, CommandRejected, Commit, Event, ExecutionState
+from pyoco_server.core import (
+    Actor,
+    ActorKind,
+    CancelMode,
+    CommandRejected,
+    Commit,
+    Event,
+    ExecutionState,
+    graph_from_log,
+)
 from pyoco_server.core.commands import CancelExecution, CreateExecution, FailNode, ResumeNode, StartExecution
 from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.core.wire import JsonObject
-from pyoco_server.flows.model import FlowModel
+from pyoco_server.errors import PyocoServerError
+from pyoco_server.flows.definitions import sha256_of
+from pyoco_server.flows.model import FlowModel, Isolation
 
 
 class RunServices(NamedTuple):
@@ -48,6 +63,12 @@ class RunServices(NamedTuple):
     chance: random.Random
     wheels: Mapping[str, str] = MappingProxyType({})
     """Those in use, as the log is to name them; they may change between runs."""
+    isolation: Isolation | None = None
+    """Where plain functions run whose task does not say."""
+
+
+class CodeMissingError(PyocoServerError):
+    """A run needs tasks that the flow it was handed over with does not have."""
 
 
 class _Attended(NamedTuple):
@@ -73,29 +94,38 @@ class Run:
     def __init__(
         self,
         run_id: str,
-        model: FlowModel,
+        model: FlowModel | None,
         functions: Mapping[str, Function],
         services: RunServices,
         *,
         late_sec: float | None = None,
         is_ours_alone: bool = False,
     ) -> None:
-        """``late_sec``: no function is called so long after its attempt began without a look at the log.
+        """``model``: the worker's flow of that name; None if it has none, which only a run with a graph can do without.
 
-        Needed where others may take over the run. ``is_ours_alone``: nobody else has it in hand now.
+        ``late_sec``: no function is called so long after its attempt began without a look at the log. Needed where
+        others may take over the run. ``is_ours_alone``: nobody else has it in hand now.
         """
         self.run_id = run_id
         self._model = model
         self._functions = functions
         self._services = services
-        planned = services.plans.of(model)
+        self._plan = self._planned()
         self._execution = Execution(
-            run_id, planned.graph, log=services.log, clock=services.clock, new_id=services.new_id
+            run_id, self._plan.graph, log=services.log, clock=services.clock, new_id=services.new_id
         )
         self._execution.is_ours_alone = is_ours_alone
         self._starter = Starter(
-            run_id, dict(planned.steps), worker_id=services.worker_id, clock=services.clock, wheels=services.wheels
+            run_id,
+            functions,
+            worker_id=services.worker_id,
+            clock=services.clock,
+            code=None if model is None else sha256_of(self._plan.graph, services.wheels),
+            wheels=services.wheels,
         )
+        self._starter.drive_on(self._plan)
+        self._is_on_log = False
+        """Is the run driven on the graph in its log? Else on the flow's, which its log is about to get."""
         self._execution.subscribe(self._starter.listen)
         self._fencing = (
             Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
@@ -130,11 +160,11 @@ class Run:
 
     async def create(self, params: Mapping[str, Any], actor: Actor) -> None:
         """Write the beginning of the log, as one commit: the run exists and is set going."""
-        given = carried("params", {**self._model.defaults, **params})  # whatever the log cannot hold is refused here
+        given = carried("params", {**self._plan.defaults, **params})  # whatever the log cannot hold is refused here
         create = CreateExecution(
             execution_id=self.run_id, actor=actor, graph_id=self._execution.graph.graph_id, input=given
         )
-        start = StartExecution(execution_id=self.run_id, actor=actor)
+        start = StartExecution(execution_id=self.run_id, actor=actor, extra={CODE: self._starter.code})
 
         def beginning(state: ExecutionState) -> Commit:
             created = self._execution.step(state, create)
@@ -148,6 +178,7 @@ class Run:
 
     def begin_at(self, events: Sequence[Event], position: int) -> None:
         """Take as known what is in the log up to ``position``, so that it need not be read."""
+        self._drive_on_log(events)
         self._execution.begin_at(events, position)
         self._known = [*events]
 
@@ -156,7 +187,10 @@ class Run:
         await self._execution.load()
 
     async def go_on(self) -> ExecutionState:
-        """Take the run to its end, from wherever its log stands; waits as long as the run does."""
+        """Take the run to its end, from wherever its log stands; waits as long as the run does.
+
+        CodeMissingError if tasks that are next are not in the flow: there is nobody else who could have them.
+        """
         async with self._attended() as attended:
             begun = attended.begun
             while not self.state.is_terminal:
@@ -164,6 +198,8 @@ class Run:
                 rest = await self._drive(attended, begun)
                 if rest is Rest.TAKEN_OVER:
                     await self._watch()
+                elif rest is Rest.HELD:
+                    raise CodeMissingError(f"run {self.run_id} needs {', '.join(self.needs)}, which the flow lacks")
                 elif rest is Rest.PARKED:
                     await self._changed.wait()
                 begun = ()
@@ -217,13 +253,14 @@ class Run:
         unfollow = await self._execution.follow()
         if not self._known:
             await self._execution.load()
+            self._drive_on_log(self._known)
         self._execution.unsubscribe(self._remember)
         events = self._known
         given = received("params", self.state.input or {}) or {}
-        params = {**self._model.defaults, **given}
         self._note_unused(given)
         artifacts = os.path.join(self._services.artifacts, self.run_id)  # noqa: PTH118 for every run: a Path takes far longer
-        self._scope = RunScope(self.run_id, self._model.name, params, artifacts)
+        flow_name = self._execution.graph.graph_id if self._model is None else self._model.name
+        self._scope = RunScope(self.run_id, flow_name, {**self._plan.defaults, **given}, artifacts)
         keeper = ResultKeeper(self._scope, self.run_id)
         deadlines = Deadlines(self._services.clock, self._expire)
         listeners = (keeper.listen, deadlines.listen)
@@ -241,11 +278,34 @@ class Run:
             unfollow()
 
     def _note_unused(self, given: Mapping[str, Any]) -> None:
-        """Somebody may have mistyped a parameter: that is no error, but they want to know."""
+        """A parameter that nothing takes may be mistyped: that is no error, but the log and a warning name it."""
+        if self._is_on_log or self._model is None:
+            self._starter.forgo_unused()
+            return
         self._starter.unused = unused = unused_params(self._model, self._functions, given)
         if self.state.started_at is None:
             for sentence in told_of(unused):
                 _log.warning(sentence, extra={"action": "param_unused", "run_id": self.run_id})
+
+    def _planned(self) -> RunPlan:
+        """What a run without a graph is driven on: the worker's flow."""
+        if self._model is None:
+            return RunPlan(graph_from_log(()), {}, frozenset(), {})
+        made = self._services.plans.of(self._model)
+        return RunPlan(made.graph, made.steps, frozenset(), self._model.defaults)
+
+    def _drive_on_log(self, events: Sequence[Event]) -> None:
+        """Drive the run on the graph in its log from now on, if it has one."""
+        found = self._services.plans.of_log(events, self._model) if len(events) > 1 else None
+        if found is not None:
+            self._plan, self._is_on_log = found, True
+            self._execution.graph = found.graph
+            self._starter.drive_on(found)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of code that this process lacks and nodes that are next need."""
+        return self._starter.needs(self.state)
 
     def _remember(self, events: Sequence[Event], _: ExecutionState) -> None:
         self._known += events
@@ -255,7 +315,8 @@ class Run:
             return []
         self._execution.follow_ups = self._starter.follow_ups
         try:
-            started = await self._execution.do(StartExecution(execution_id=self.run_id, actor=_SCHEDULER))
+            start = StartExecution(execution_id=self.run_id, actor=_SCHEDULER, extra={CODE: self._starter.code})
+            started = await self._execution.do(start)
         except CommandRejected:  # somebody has cancelled it
             started = []
         finally:
@@ -264,6 +325,8 @@ class Run:
         # When our start is found in the log only after a while, others may have gone on with the run behind it.
         is_ours = bool(started) and all(node.worker_id in {None, me} for node in newest.nodes.values())
         self.was_started_elsewhere = not (is_ours or newest.is_cancel_requested or newest.is_terminal)
+        if not started and newest.nodes:  # another worker has started it, perhaps on another graph
+            self._drive_on_log((await self._services.log.read(self.run_id))[0])
         return started
 
     async def _drive(self, attended: _Attended, begun: Sequence[str]) -> Rest:
@@ -279,8 +342,10 @@ class Run:
             run_block=run_block,
             chance=self._services.chance,
             fencing=self._fencing,
+            isolation=self._services.isolation,
         )
-        return await driver.drive(work, begun)
+        rest = await driver.drive(work, begun)
+        return Rest.HELD if rest is Rest.PARKED and self.needs else rest
 
     async def _expire(self, node_id: str, said: JsonObject) -> None:
         """A wait's deadline has passed; somebody may have been quicker, and then there is nothing to do."""

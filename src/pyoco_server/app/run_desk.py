@@ -6,7 +6,7 @@ from it. Work that becomes possible is left to a worker, who is told by a job.
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import msgspec
@@ -24,7 +24,7 @@ from pyoco_server.app.ports import (
     UnavailableError,
     WorkQueue,
 )
-from pyoco_server.app.projection import LET_GO_AT, RunProjection
+from pyoco_server.app.projection import HELD, LET_GO_AT, RunProjection, read_hold
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, readable
 from pyoco_server.app.snapshot_size import fitted
@@ -146,13 +146,22 @@ class RunDesk:
         """
         run = await self.open(run_id)
         asked = CancelExecution(execution_id=run_id, actor=actor, reason=reason)
-        events = await run.execution.decide(
-            lambda state: run.execution.step(state, asked, cancel_mode=cancel_mode(state))
-        )
+        mode_at = await self.cancel_modes(run)
+        events = await run.execution.decide(lambda state: run.execution.step(state, asked, cancel_mode=mode_at(state)))
         if not events:
             return run.snapshot()
         await self.write(run)
         return self._as_of_request(run, events)
+
+    async def cancel_modes(self, run: OpenRun) -> Callable[[ExecutionState], CancelMode]:
+        """Return what decides how a cancel of the run ends.
+
+        Like a parked run, one that is held has no worker to wait for, even if a node was at work in one that died.
+        """
+        judged = run.execution.state
+        waits = cancel_mode(judged) is CancelMode.WAIT_FOR_WORKERS
+        is_held = waits and not judged.is_terminal and await self.is_held(run)
+        return lambda state: CancelMode.IMMEDIATE if is_held and state is judged else cancel_mode(state)
 
     async def resume(
         self, run_id: str, node_id: str, value: object, actor: Actor, *, key: str | None = None
@@ -207,7 +216,20 @@ class RunDesk:
         else:
             await self.wake(run, rescue=True)
 
-    async def wake(self, run: OpenRun, *, rescue: bool = False) -> None:
+    async def is_held(self, run: OpenRun) -> bool:
+        """Did a worker that lacks code leave the run where its log now ends, and has none taken it since?"""
+        stored = await self._snapshots.read(run.execution.execution_id)
+        said = (json_object(stored.body) if stored is not None else None) or {}
+        at_log = stored is not None and stored.position == run.execution.position
+        return at_log and isinstance(said.get(HELD), dict) and said.get("driven_by") is None
+
+    async def wake_held(self, run_id: str, since: float) -> None:
+        """Queue a job for a run that is held since then, if it still is."""
+        run = await self.open(run_id)
+        if not run.execution.state.is_terminal and await self.is_held(run):
+            await self.wake(run, held_since=since)
+
+    async def wake(self, run: OpenRun, *, rescue: bool = False, held_since: float | None = None) -> None:
         """Queue a job for a run that was put aside, or left alone, unless it is driven from outside.
 
         UnavailableError if nobody knows whether it is in the queue. Then a wake-up is tried again in the background; a
@@ -225,8 +247,10 @@ class RunDesk:
             log_position=run.execution.position,
             wake=True,
             rescue=rescue,
+            held_since=held_since,
         )
-        await (self._wake_ups.send_once(job) if rescue else self._wake_ups.send(job))
+        is_tried_once = rescue or held_since is not None  # a sweep finds the run again
+        await (self._wake_ups.send_once(job) if is_tried_once else self._wake_ups.send(job))
 
     async def _decide_and_wake(self, run: OpenRun, decision: Decision) -> JsonObject:
         await run.execution.decide(decision)
@@ -257,6 +281,7 @@ class RunDesk:
             heartbeat_at=said.get("heartbeat_at"),
             driven_by=said.get("driven_by"),
             let_go_at=position if said.get(LET_GO_AT) == position else None,
+            held=read_hold(said),
         )
         body = fitted(snapshot, self._max_snapshot_bytes)
         revision = stored.revision if stored is not None else 0

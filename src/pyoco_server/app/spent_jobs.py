@@ -143,8 +143,8 @@ class SpentJobSweep:
             return True
         if not job.is_certain:
             return False
-        if _only_waits(state):
-            return True  # whoever resumes it queues a job
+        if _only_waits(state) or await self._desk.is_held(run):
+            return True  # whoever resumes it queues a job, as does the sweep that finds the code of a held run
         if await self._is_in_hands(run):
             return False
         if _died_of_others(job, run):

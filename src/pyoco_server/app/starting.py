@@ -9,6 +9,8 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+from pyoco_server.app.attempts import Function
+from pyoco_server.app.plans import CODE, RunPlan
 from pyoco_server.app.ports import Clock
 from pyoco_server.app.unused_told import UNUSED, Unused, read_unused
 from pyoco_server.app.wheels_used import WHEELS, read_wheels
@@ -20,20 +22,23 @@ from pyoco_server.flows.model import Step, TaskStep, WaitSpec
 
 
 class Starter:
-    """Knows the steps of one run, and gives commands in the name of one worker."""
+    """Knows the steps of one run and which of them this process has the code for; makes commands of one worker."""
 
     def __init__(
         self,
         run_id: str,
-        steps: dict[str, Step],
+        functions: Mapping[str, Function],
         *,
         worker_id: str,
         clock: Clock,
+        code: str | None = None,
         wheels: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """``wheels``: those in use here, which the log is to name."""
-        self.steps = steps
-        """By node; blocks add to it as they go."""
+        """``code`` is the digest of the worker's flow, ``wheels`` those in use here; the log names both."""
+        self.steps: dict[str, Step] = {}
+        """By node; blocks add to it as they create nodes."""
+        self._lacking: frozenset[str] = frozenset()
+        self._functions = functions
         self.worker_id = worker_id
         self.actor = Actor(ActorKind.SYSTEM, worker_id)
         self._run_id = run_id
@@ -41,7 +46,41 @@ class Starter:
         self.unused: Unused = {}
         """Parameters nothing takes, which the log is to name."""
         self._wheels = dict(wheels)
-        self._named: JsonObject = {WHEELS: {}, UNUSED: {}}
+        self.code: JsonObject = {} if code is None else {"sha256": code}
+        """What the log is to name as the code."""
+        self._named: JsonObject = {WHEELS: {}, UNUSED: {}, CODE: {}}
+
+    def drive_on(self, plan: RunPlan) -> None:
+        """Take the steps that the run is driven on."""
+        self.steps, self._lacking = dict(plan.steps), plan.lacking
+
+    def lacks(self, node_id: str) -> str | None:
+        """Return the name of the code that this process would need to start the node; None if it has it."""
+        step = self.steps.get(node_id)
+        if step is None:
+            return node_id if node_id in self._lacking else None
+        if not isinstance(step, TaskStep) or step.task.wait is not None:
+            return None
+        task = step.task
+        return task.name if task.unwritten or (task.function or task.name) not in self._functions else None
+
+    def needs(self, state: ExecutionState) -> tuple[str, ...]:
+        """Return the names of missing code that keep nodes from being started; nothing if the run is to be cancelled.
+
+        A node that waits, or was resumed, needs no code.
+        """
+        if state.is_cancel_requested or state.is_terminal:
+            return ()
+        due = [node for node in state.live_nodes() if node.status is not NodeStatus.WAITING and not node.resumption]
+        return tuple(sorted({missing for node in due if (missing := self.lacks(node.node_id)) is not None}))
+
+    def knows(self, node_id: str) -> bool:
+        """Is the node one of the flow's, whether or not its code is here?"""
+        return node_id in self.steps or node_id in self._lacking
+
+    def forgo_unused(self) -> None:
+        """Name no unused parameters but those that the log names: they were looked for when the run was started."""
+        self.unused = self._named[UNUSED]
 
     def listen(self, events: Sequence[Event], _: ExecutionState) -> None:
         """Take note of what the log named last."""
@@ -49,19 +88,26 @@ class Starter:
             payload = event.payload
             if type(payload) is NodeStarted and payload.extra:
                 extra = payload.extra
-                said = {WHEELS: read_wheels(extra.get(WHEELS)), UNUSED: read_unused(extra.get(UNUSED))}
+                said = {
+                    WHEELS: read_wheels(extra.get(WHEELS)),
+                    UNUSED: read_unused(extra.get(UNUSED)),
+                    CODE: extra.get(CODE),
+                }
                 self._named |= {name: value for name, value in said.items() if value is not None}
 
     def _news(self) -> JsonObject:
         """What the log has not been told yet."""
-        known: JsonObject = {WHEELS: self._wheels, UNUSED: self.unused}
-        return {name: value for name, value in known.items() if value != self._named[name]}
+        known: JsonObject = {WHEELS: self._wheels, UNUSED: self.unused, CODE: self.code}
+        news = {name: value for name, value in known.items() if value != self._named[name]}
+        if not self.code:  # only a worker that has the flow can name its code
+            news.pop(CODE, None)
+        return news
 
     def follow_ups(self, events: Sequence[Event], state: ExecutionState) -> Iterator[Command]:
         """Begin what ``events`` made ready; a wait begins by waiting."""
         for event in events:
             payload = event.payload
-            if type(payload) is not NodeReady or payload.node_id not in self.steps:
+            if type(payload) is not NodeReady or payload.node_id not in self.steps or self.lacks(payload.node_id):
                 continue
             node, step = state.nodes[payload.node_id], self.steps[payload.node_id]
             if node.status is NodeStatus.READY:

@@ -13,8 +13,18 @@ from typing import Final, TypeVar
 import msgspec
 
 from pyoco_server.app.auditing import SnapshotAudit
+from pyoco_server.app.held_runs import HeldRuns
 from pyoco_server.app.lagging import Lagging
-from pyoco_server.app.ports import Clock, RunFilter, RunIndex, RunQuery, Snapshots, UnavailableError, WorkQueue
+from pyoco_server.app.ports import (
+    Clock,
+    RunFilter,
+    RunIndex,
+    RunQuery,
+    Snapshots,
+    UnavailableError,
+    WorkerRegistry,
+    WorkQueue,
+)
 from pyoco_server.app.ports.beginnings import Beginnings
 from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
 from pyoco_server.app.spent_jobs import SpentJobSweep
@@ -47,6 +57,8 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
     orphan_sec: float = 30.0
     survey_sec: float = 600.0
     """All logs are looked over no more often than this, and only at the start and after an outage."""
+    worker_silent_sec: float = 20.0
+    """A worker that has not reported for so long cannot be expected to take a held run."""
     silent_sec: float = 90.0
     """How long a run may be without a sign of life; beyond the ack wait, since its job comes back by itself."""
 
@@ -54,7 +66,7 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Sweeper:
     """Sweeps now and then."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 everything that a sweep looks at
         self,
         *,
         desk: RunDesk,
@@ -64,6 +76,7 @@ class Sweeper:
         lagging: Lagging,
         beginnings: Beginnings,
         spent: SpentJobSweep,
+        workers: WorkerRegistry,
         clock: Clock,
         options: SweepOptions,
     ) -> None:
@@ -79,6 +92,9 @@ class Sweeper:
         self._audit = SnapshotAudit(
             desk=desk, index=index, snapshots=snapshots, clock=clock, interval_sec=options.audit_sec
         )
+        self._held = HeldRuns(
+            desk=desk, index=index, workers=workers, clock=clock, silent_sec=options.worker_silent_sec
+        )
         self._orphans: dict[str, float] = {}
         self._surveyed_at = -math.inf
         self._may_have_missed = True
@@ -91,6 +107,7 @@ class Sweeper:
         return (
             self.expire_waits,
             self.end_cancels,
+            self._held.wake,
             self.mend_snapshots,
             self._audit.audit,
             self._spent.end_spent,

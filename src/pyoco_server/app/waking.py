@@ -25,7 +25,8 @@ _LONGEST_PAUSE_SEC: Final = 5.0
 
 def dedup_id(job: Job) -> str:
     """The same for the same reason to wake a run: where its log ended."""
-    return f"{job.run_id}:{job.log_position}{':rescue' if job.rescue else ''}"
+    held = "" if job.held_since is None else f":held:{job.held_since}"
+    return f"{job.run_id}:{job.log_position}{':rescue' if job.rescue else ''}{held}"
 
 
 class WakeUps:

@@ -6,8 +6,11 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from pyoco_server.app.attempts import Attempt, Failed, Function, Outcome, Stopped, Succeeded, describe
 from pyoco_server.app.backoff import pause
+from pyoco_server.app.calling import shape_of
 from pyoco_server.app.context import Place, RunScope
 from pyoco_server.app.driver import Driver
 from pyoco_server.app.fencing import Fence, Fencing, TooLateError
@@ -36,7 +39,7 @@ from pyoco_server.core import (
 from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress, StartNode, SucceedNode
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
-from pyoco_server.flows.model import Step, TaskSpec, TaskStep, WaitSpec
+from pyoco_server.flows.model import Isolation, Step, TaskSpec, TaskStep, WaitSpec
 from pyoco_server.flows.plan import block_type, task_node
 from pyoco_server.logs import log_error
 
@@ -52,6 +55,14 @@ class ChildFailedError(Exception):
 
 
 RunBlock = Callable[["Work", str, Step, Place], Coroutine[Any, Any, None]]
+
+
+class BlockFailedError(Exception):
+    """A block failed by its author's doing: an expression, a choice that fits no case, a count that is no number."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class SiblingFailedError(Exception):
@@ -74,8 +85,12 @@ class Work:
         run_block: RunBlock,
         chance: random.Random,
         fencing: Fencing | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
-        """``fencing`` is needed where others may take over the run."""
+        """``fencing`` is needed where others may take over the run.
+
+        ``isolation``: where plain functions run whose task does not say.
+        """
         self.driver = driver
         self.scope = scope
         self.worker_id = starter.worker_id
@@ -90,6 +105,7 @@ class Work:
         self._run_block = run_block
         self._chance = chance
         self._fencing = fencing
+        self._isolation = isolation
         self._places: dict[str, Place] = {}
         self._attempts: dict[str, Attempt] = {}
         self._given_up: set[str] = set()
@@ -101,7 +117,11 @@ class Work:
 
     def knows(self, node_id: str) -> bool:
         """Is the node one of the flow's?"""
-        return node_id in self._steps
+        return self._starter.knows(node_id)
+
+    def lacks(self, node_id: str) -> str | None:
+        """Return the name of the code that starting the node needs and this process does not have."""
+        return self._starter.lacks(node_id)
 
     @property
     def must_prepare(self) -> bool:
@@ -126,7 +146,10 @@ class Work:
         await self.perform(node_id)
 
     async def perform(self, node_id: str) -> None:
-        """See the attempt through that has begun; whatever goes wrong on our side fails the node, not the process."""
+        """See the attempt through that has begun.
+
+        An error of this package fails the node, not the process, and is reported as what it is: never as the task's.
+        """
         try:
             await self._perform(node_id)
         except UnavailableError:
@@ -137,10 +160,10 @@ class Work:
                 "ERR-PYOCO-0007",
                 action="node_crashed",
                 exc=error,
-                reason=f"node '{node_id}' cannot be gone on with",
+                reason=f"pyoco-server itself failed at node '{node_id}'",
                 run_id=self._execution.execution_id,
             )
-            await self._tell(FailNode, node_id, error=describe(error), retryable=False)
+            await self._tell(FailNode, node_id, error=_internal(error), retryable=False)
 
     async def _perform(self, node_id: str) -> None:
         match self._steps[node_id]:
@@ -335,7 +358,10 @@ class Work:
         """Make an attempt that can be asked to stop."""
         context = self.scope.context(self._places.get(node_id, Place()))
         context.report_to(self._progress.reporter(node_id, self._report_progress))
-        attempt = Attempt(task, self._functions[task.function or task.name], context, workshop)
+        function = self._functions[task.function or task.name]
+        if self._isolation is not None and task.isolation is Isolation.AUTO and not shape_of(function).is_async:
+            task = msgspec.structs.replace(task, isolation=self._isolation)
+        attempt = Attempt(task, function, context, workshop)
         self._attempts[node_id] = attempt
         return attempt
 
@@ -371,12 +397,12 @@ class Work:
         except ChildFailedError as failure:
             error = failure.node.error or {"code": "CHILD_CANCELED", "message": str(failure)}
             await self._tell(FailNode, node_id, error=error, retryable=False)
-        except UnavailableError:
-            raise
         except TooLateError:  # another worker has the run now
             return
-        except Exception as error:  # noqa: BLE001 a choice that fits no case, an expression that fails: the flow's own
-            await self._tell(FailNode, node_id, error=describe(error), retryable=False)
+        except ResultLostError as lost:
+            await self._tell(FailNode, node_id, error=describe(lost), retryable=False)
+        except BlockFailedError as failure:
+            await self._tell(FailNode, node_id, error=describe(failure.error), retryable=False)
         else:
             await self._tell(SucceedNode, node_id, output={VALUE: None})
 
@@ -402,6 +428,13 @@ class Work:
         except CommandRejected:
             return False
         return True
+
+
+def _internal(error: Exception) -> JsonObject:
+    """What the log keeps of an error of this package."""
+    said = describe(error)
+    message = f"pyoco-server failed at this node, not the function of its task: {said['code']}: {said['message']}"
+    return {**said, "code": "INTERNAL_ERROR", "message": message}
 
 
 def _commit(events: list[Event], state: ExecutionState) -> Commit:

@@ -130,9 +130,11 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
         lagging=lagging,
         beginnings=JetStreamBeginnings(platform.connection, names),
         spent=spent,
+        workers=given.workers,
         clock=clock,
         options=SweepOptions(
             cancel_grace_sec=settings.worker.cancel_grace_period_sec,
+            worker_silent_sec=settings.heartbeat.worker_disconnect_timeout_sec,
             silent_sec=max(60.0, 3 * settings.consumer.ack_wait_sec),
         ),
     )

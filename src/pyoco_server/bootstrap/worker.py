@@ -93,6 +93,7 @@ async def open_worker(
         grace_sec=options.cancel_grace_sec,
         chance=random.Random(),  # noqa: S311 pauses, not secrets
         wheels=wheels,
+        isolation=options.isolation,
     )
     handler = JobHandler(
         log=platform.log,
@@ -108,7 +109,9 @@ async def open_worker(
         wheels.update(wheels_used(in_use))
         await workshop.renew()
         on_new_code()
+        presence.note_flows(await flows.announcement(wheels))
 
+    presence.note_flows(await flows.announcement(wheels))
     await answer_as(instance_id, platform.connection, names_of(settings))
     async with _wheel_sync(platform, settings, options, tuple(places), presence, on_change) as gate:
         try:

@@ -61,6 +61,7 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workflow-yaml-sha256", metavar="HEX", type=kinds.name, help="only runs submitted with this flow.yaml"
     )
+    parser.add_argument("--held", action="store_true", help="only runs held because no worker has their code")
     add_output_option(parser)
 
 
@@ -74,6 +75,7 @@ def _filters(arguments: argparse.Namespace) -> Filters:
         submitted_after=arguments.submitted_after,
         cursor=arguments.cursor,
         workflow_yaml_sha256=arguments.workflow_yaml_sha256,
+        held=True if arguments.held else None,
         include=["full"] if arguments.full else [],
     )
 

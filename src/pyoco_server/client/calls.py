@@ -31,6 +31,7 @@ class Filters(TypedDict, total=False):
     submitted_after: float | None
     cursor: str | None
     workflow_yaml_sha256: str | None
+    held: bool | None
     limit: int | None
     include: Include
 

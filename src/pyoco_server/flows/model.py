@@ -5,7 +5,7 @@ choices). Both speak of tasks by :class:`TaskSpec`; neither holds a function, so
 without importing anybody's code. Functions come in when it is run (see ``binding``).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum, unique
 from typing import Any
 
@@ -57,7 +57,7 @@ class Collect(StrEnum):
     FLATTEN = "flatten"
 
 
-class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+class Backoff(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The pause before another attempt, in seconds."""
 
     kind: BackoffKind = BackoffKind.FIXED
@@ -68,7 +68,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the pause is left to chance, from 0 to 1."""
 
 
-class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
+class WaitSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a waiting task waits for."""
 
     key: str
@@ -79,7 +79,7 @@ class WaitSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the wait yields when its deadline passes; without one it fails."""
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A task as it appears in one place of a flow.
 
     ``name`` is the node's name and the key of its result. ``source`` says where its function comes from: a
@@ -102,31 +102,33 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     wait: WaitSpec | None = None
     recompute: bool = False
     """May the task be called again, as another attempt, when its result is lost?"""
+    unwritten: tuple[str, ...] = ()
+    """Names of inputs whose values a log could not hold; always empty in a flow that was not read from a log."""
 
 
 # --- Programs --------------------------------------------------------------------------------------------------------
 
 
-class TaskStep(msgspec.Struct, frozen=True):
+class TaskStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
     """Run a task."""
 
     task: TaskSpec
 
 
-class Parallel(msgspec.Struct, frozen=True):
+class Parallel(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
     """Run all branches at once, go on when all are done."""
 
     branches: "tuple[Steps, ...]"
 
 
-class Case(msgspec.Struct, frozen=True):
+class Case(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One way a switch can go."""
 
     value: Any
     body: "Steps"
 
 
-class Switch(msgspec.Struct, frozen=True):
+class Switch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
     """Go the way whose value the expression has; ``default`` if none fits."""
 
     on: str
@@ -134,7 +136,7 @@ class Switch(msgspec.Struct, frozen=True):
     default: "Steps | None" = None
 
 
-class Repeat(msgspec.Struct, frozen=True):
+class Repeat(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
     """Run the body so many times; ``count`` is a number or an expression."""
 
     count: int | str
@@ -142,7 +144,7 @@ class Repeat(msgspec.Struct, frozen=True):
     collect: Collect = Collect.LIST
 
 
-class ForEach(msgspec.Struct, frozen=True):
+class ForEach(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
     """Run the body for each item; up to ``parallel`` of them at once."""
 
     over: str
@@ -153,7 +155,7 @@ class ForEach(msgspec.Struct, frozen=True):
     collect: Collect = Collect.LIST
 
 
-class Until(msgspec.Struct, frozen=True):
+class Until(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
     """Run the body until the condition holds."""
 
     condition: str
@@ -205,15 +207,40 @@ def tasks_of(model: FlowModel) -> list[TaskSpec]:
 
 
 def _in_steps(steps: Iterable[Step]) -> list[TaskSpec]:
-    found: list[TaskSpec] = []
-    for step in steps:
-        match step:
-            case TaskStep(task):
-                found.append(task)
-            case Repeat() | ForEach() | Until():
-                found += _in_steps(step.body)
-            case Switch(_, cases, default):
-                found += [task for case in cases for task in _in_steps(case.body)] + _in_steps(default or ())
-            case _:
-                found += [task for branch in step.branches for task in _in_steps(branch)]
-    return found
+    return [task for step in steps for task in tasks_in(step)]
+
+
+def tasks_in(step: Step) -> list[TaskSpec]:
+    """All tasks of a step, however deep."""
+    return [step.task] if isinstance(step, TaskStep) else [task for body in bodies(step) for task in _in_steps(body)]
+
+
+def bodies(step: Step) -> list[Steps]:
+    """The sequences of steps directly inside a step."""
+    match step:
+        case TaskStep():
+            return []
+        case Parallel(branches):
+            return [*branches]
+        case Switch(_, cases, default):
+            return [*(case.body for case in cases), default or ()]
+        case Repeat() | ForEach() | Until():  # last of a closed set
+            return [step.body]
+
+
+def with_tasks(step: Step, change: Callable[[TaskSpec], TaskSpec]) -> Step:
+    """Return the step with every task in it, however deep, replaced by what ``change`` returns for it."""
+
+    def all_of(steps: Steps) -> Steps:
+        return tuple(with_tasks(each, change) for each in steps)
+
+    match step:
+        case TaskStep(task):
+            return TaskStep(change(task))
+        case Parallel(branches):
+            return Parallel(tuple(all_of(branch) for branch in branches))
+        case Switch(_, cases, default):
+            chosen = tuple(msgspec.structs.replace(case, body=all_of(case.body)) for case in cases)
+            return msgspec.structs.replace(step, cases=chosen, default=None if default is None else all_of(default))
+        case Repeat() | ForEach() | Until():  # last of a closed set
+            return msgspec.structs.replace(step, body=all_of(step.body))

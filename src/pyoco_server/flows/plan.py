@@ -11,9 +11,13 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from pyoco_server.core.graph import Edge, FailPolicy, Graph, GraphNode, Losers, NodeType
 from pyoco_server.core.graph_checks import GraphError
 from pyoco_server.core.payloads import JoinPolicy
+from pyoco_server.core.wire import JsonObject
+from pyoco_server.flows.definitions import FLOW, Definitions
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.model import (
     FlowModel,
@@ -61,8 +65,8 @@ def plan(model: FlowModel) -> Plan:
             )
     try:
         if isinstance(model.body, Network):
-            return _plan_network(model.name, model.body)
-        return _plan_program(model.name, model.body)
+            return _plan_network(model, model.body)
+        return _plan_program(model, model.body)
     except GraphError as error:
         raise FlowError(f"flow '{model.name}' cannot run: {error}") from error
 
@@ -100,25 +104,31 @@ def block_type(step: Step) -> str:
     return type(step).__name__
 
 
-def _plan_program(name: str, program: Program) -> Plan:
-    named = name_steps(program.steps)
-    nodes = [GraphNode(node_id=START, node_type=NodeType.START)]
+def _plan_program(model: FlowModel, program: Program) -> Plan:
+    named, definitions = name_steps(program.steps), Definitions(model)
+    nodes = [GraphNode(node_id=START, node_type=NodeType.START, extra={FLOW: definitions.flow})]
     for node_id, step in named:
+        defined = definitions.of(step)
         if isinstance(step, TaskStep):
-            nodes.append(task_node(node_id, step.task, stops=True))  # in a program no task's failure is its own affair
+            # In a program every failure of a task is a failure of the run.
+            nodes.append(_defined(task_node(node_id, step.task, stops=True), defined))
         else:
-            nodes.append(GraphNode(node_id=node_id, node_type=block_type(step)))
+            nodes.append(GraphNode(node_id=node_id, node_type=block_type(step), extra=defined))
     nodes.append(GraphNode(node_id=END, node_type=NodeType.SUCCESS))
     edges = [Edge(one.node_id, other.node_id) for one, other in itertools.pairwise(nodes)]
-    return Plan(Graph(name, nodes, edges), dict(named))
+    return Plan(Graph(model.name, nodes, edges), dict(named))
 
 
-def _plan_network(name: str, network: Network) -> Plan:
-    layout = _Layout()
-    layout.add(GraphNode(node_id=START, node_type=NodeType.START))
+def _defined(node: GraphNode, definition: JsonObject) -> GraphNode:
+    return msgspec.structs.replace(node, extra=node.extra | definition) if definition else node
+
+
+def _plan_network(model: FlowModel, network: Network) -> Plan:
+    layout, definitions = _Layout(), Definitions(model)
+    layout.add(GraphNode(node_id=START, node_type=NodeType.START, extra={FLOW: definitions.flow}))
     followers: dict[str, list[str]] = {task.name: [] for task in network.tasks}
     for task in network.tasks:
-        layout.add(task_node(task.name, task))
+        layout.add(_defined(task_node(task.name, task), definitions.of(TaskStep(task))))
         for dependency in network.depends_on[task.name]:
             followers[dependency].append(task.name)
     roots = [task.name for task in network.tasks if not network.depends_on[task.name]]
@@ -128,7 +138,7 @@ def _plan_network(name: str, network: Network) -> Plan:
     end = layout.end(leaves)
     for task in network.tasks:
         layout.open(task.name, [entries[follower] for follower in followers[task.name]] or [end])
-    return Plan(Graph(name, layout.nodes, layout.edges), {task.name: TaskStep(task) for task in network.tasks})
+    return Plan(Graph(model.name, layout.nodes, layout.edges), {task.name: TaskStep(task) for task in network.tasks})
 
 
 class _Layout:

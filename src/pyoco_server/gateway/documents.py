@@ -118,6 +118,21 @@ class Waiting(_Open):
     deadline: Seconds | None
 
 
+class Held(_Open):
+    """What a run is held for: no live worker of its tag has the code of the tasks that are next."""
+
+    needs: Annotated[list[str], Field(description="Names of tasks.")]
+    since: Seconds
+    seen_by: Annotated[str, Field(description="The worker that found the code missing.")]
+
+
+class Code(_Open):
+    """The code that the run was last driven with: a digest over its flow's graph and the wheels in use."""
+
+    sha256: str
+    started_with: Annotated[str | None, Field(description="The first digest, if it was another one.")] = None
+
+
 class RunSnapshot(_Open):
     """How a run stands."""
 
@@ -140,6 +155,8 @@ class RunSnapshot(_Open):
     cancel_requested_at: Seconds | None
     cancel_requested_by: str | None
     waiting: list[Waiting]
+    held: Annotated[Held | None, Field(description="Left out unless the run is held.")] = None
+    code: Annotated[Code | None, Field(description="Left out until a worker has started the run.")] = None
     version: int
     wheels: Annotated[
         dict[str, str], Field(description="Wheels it was executed with: file name, start of SHA-256.")
@@ -192,12 +209,19 @@ class LoggedEvent(_Core):
     payload: dict[str, Any]
 
 
+Notes = Annotated[
+    list[str],
+    Field(description="Where the log's graph is inconsistent; left out if it is not, as of every log of ours."),
+]
+
+
 class EventPage(BaseModel):
     """Some events, the version they lead to, and where to go on."""
 
     events: list[LoggedEvent]
     version: int
     next_after: int | None
+    notes: Notes = []
 
 
 class GraphDocument(_Core):
@@ -206,6 +230,7 @@ class GraphDocument(_Core):
     graph_id: str
     nodes: list[dict[str, Any]]
     edges: list[dict[str, Any]]
+    notes: Notes = []
 
 
 class StateDocument(_Core):

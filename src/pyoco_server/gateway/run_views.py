@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 
 from pyoco_server.app.ports import WorkerRecord
-from pyoco_server.app.projection import LET_GO_AT
+from pyoco_server.app.projection import DECLINED_BY, LET_GO_AT
 from pyoco_server.core.wire import JsonObject
 
 _TASKS: Final[JsonObject] = {
@@ -21,8 +21,9 @@ _TASKS: Final[JsonObject] = {
 }
 
 
-NOT_SHOWN: Final = frozenset({"log_position", LET_GO_AT})
-"""Positions in the log of all runs, which tell how busy everybody is; ``version`` counts what the run itself did."""
+NOT_SHOWN: Final = frozenset({"log_position", LET_GO_AT, DECLINED_BY})
+"""Positions in the log of all runs, which tell how busy everybody is; ``version`` counts what the run itself did.
+And what only those need that wake held runs."""
 
 
 class Part(StrEnum):

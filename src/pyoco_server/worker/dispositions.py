@@ -9,6 +9,7 @@ from pyoco_server.app.burying import DeadReason
 from pyoco_server.app.lone_marks import Mark
 from pyoco_server.app.ports import DeadLetters, Delivery, TooLargeError, UnavailableError, WorkQueue
 from pyoco_server.logs import log_error
+from pyoco_server.worker.handing_over import hand_over
 from pyoco_server.worker.lone_jobs import replace
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,14 @@ class Leave(msgspec.Struct, frozen=True):
     """Somebody else has it, or it comes back by itself."""
 
 
-Disposition = Ack | Term | Nak | SetApart | Leave
+class HandOver(msgspec.Struct, frozen=True):
+    """To another worker, which may have the code that this one lacks."""
+
+    instance_id: str
+    """Who declines the job."""
+
+
+Disposition = Ack | Term | Nak | SetApart | HandOver | Leave
 
 
 class Settler:
@@ -78,6 +86,8 @@ class Settler:
                     await delivery.nak(delay_sec)
                 case SetApart(mark):
                     await replace(delivery, mark, self._queue)
+                case HandOver(instance_id):
+                    await hand_over(delivery, instance_id, self._queue)
                 case Leave():  # last of a closed set
                     pass
         except (UnavailableError, TooLargeError) as error:

@@ -13,6 +13,7 @@ from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import Event, ExecutionState
 from pyoco_server.core.payloads import ExecutionCancelRequested
+from pyoco_server.core.wire import JsonObject
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ class SnapshotWriter:
     ) -> None:
         """``revision``: of the newest snapshot, if it is known to be no newer than the log we have read."""
         self.driven_by: str | None = None
+        self.held: JsonObject | None = None
+        """What the snapshot is to say of the code that the run is held for."""
         self.position = 0
         self._projection = projection
         self._snapshots = snapshots
@@ -76,6 +79,7 @@ class SnapshotWriter:
                 heartbeat_at=self._clock.now().timestamp(),
                 driven_by=self.driven_by,
                 let_go_at=position if self.driven_by is None else None,
+                held=self.held,
             )
             body = fitted(snapshot, self._max_bytes)
             run_id = self._projection.state.execution_id
@@ -132,6 +136,11 @@ class DrivenRun:
         finally:
             self._writer.close()
         return rest
+
+    async def hold(self, held: JsonObject) -> None:
+        """Write that the run is held, and for what; UnavailableError if it could not be made sure."""
+        self._writer.held = held
+        await self._writer.write()
 
     async def hand_back(self) -> None:
         """Say that nobody drives the run any more; best effort, since the heartbeat stops anyway."""

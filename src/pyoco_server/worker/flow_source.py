@@ -5,6 +5,7 @@ import difflib
 import importlib
 import importlib.util
 import itertools
+import logging
 import pkgutil
 import sys
 import traceback
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
+from pyoco_server.app.announced_flows import Announcement, announced
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.flows.binding import bind
 from pyoco_server.flows.errors import FlowError
@@ -22,10 +24,14 @@ from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 
+_log = logging.getLogger(__name__)
+
 Resolver = Callable[[str], Any]
 """Given a flow's name, returns it; KeyError if there is none of that name. One of ours may have flows ``at_hand``."""
 
 Resolved = tuple[FlowModel, Mapping[str, Function]]
+NoFlow = tuple[None, Mapping[str, Function]]
+"""What a worker without the flow has of it."""
 
 
 class FlowNotFoundError(PyocoServerError):
@@ -63,6 +69,35 @@ class FlowSource:
         if not isinstance(found, Flow | FlowModel):
             raise FlowNotFoundError(f"the resolver gave a {type(found).__name__} for '{flow_name}', not a Flow")
         return flows.read(flow_name) if flows is not None else _read(found)
+
+    async def announcement(self, wheels: Mapping[str, str]) -> Announcement | None:
+        """Return what a worker announces of its flows; None if the resolver cannot enumerate them.
+
+        User code is imported for it: call it while no job is at work. A flow that cannot be loaded is left out, since
+        no run can use it.
+        """
+        return await asyncio.to_thread(self._announcement, wheels)
+
+    def _announcement(self, wheels: Mapping[str, str]) -> Announcement | None:
+        make: Callable[[], Resolver] | None = getattr(self._resolver, "make", None)
+        if make is not None and getattr(self._resolver, "at_hand", None) is None:
+            try:
+                make()
+            except ResolverError as error:
+                _log.warning("no flows can be announced: %s", error, extra={"action": "flows_not_announced"})
+                return {}
+        flows: Flows | None = getattr(self._resolver, "at_hand", None)
+        if flows is None:
+            return None
+        found: Announcement = {}
+        for name in flows.names:
+            try:
+                model, functions = flows.read(name)
+                found[name] = announced(model, functions, wheels)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's code raises when it is loaded
+                extra = {"action": "flow_not_announced", "flow_name": name}
+                _log.warning("flow '%s' is not announced: %s: %s", name, type(error).__name__, error, extra=extra)
+        return found
 
     async def from_yaml(self, text: str, flow_name: str) -> Resolved:
         """The flow a flow.yaml describes; FlowNotFoundError if code it refers to is not installed here."""
@@ -103,6 +138,11 @@ class Flows:
     def at_hand(self) -> "Flows":
         """Flows for which nothing need be imported any more. A resolver of the user's has none, and is asked."""
         return self
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all flows."""
+        return sorted(self._flows)
 
     def read(self, flow_name: str) -> Resolved:
         """The flow of that name as it is run, read once; KeyError as below."""

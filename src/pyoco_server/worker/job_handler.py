@@ -22,11 +22,11 @@ from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.statuses import RunStatus, run_status
 from pyoco_server.core import Actor, ActorKind, ExecutionState, NodeStatus
 from pyoco_server.logs import log_context, log_error
-from pyoco_server.worker.dispositions import Ack, Disposition, Leave, Letter, Nak, SetApart, Term
+from pyoco_server.worker.dispositions import Ack, Disposition, HandOver, Leave, Letter, Nak, SetApart, Term
 from pyoco_server.worker.driven_run import DrivenRun, SnapshotWriter
 from pyoco_server.worker.endings import Endings
-from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, Resolved
-from pyoco_server.worker.isolating import isolated
+from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, NoFlow, Resolved
+from pyoco_server.worker.handing_over import candidates
 from pyoco_server.worker.known_runs import Known, KnownRuns
 from pyoco_server.worker.lone_jobs import LoneDelivery, mark_for
 from pyoco_server.worker.options import NAK_DELAY_SEC, WorkerOptions
@@ -56,6 +56,9 @@ class Handled(NamedTuple):
 
     disposition: Disposition
     delivery: Delivery
+
+
+_NO_FLOW: Final[NoFlow] = (None, {})
 
 
 class JobHandler:
@@ -128,15 +131,36 @@ class JobHandler:
             raise
         except FlowNotFoundError as error:
             log_error(_log, "ERR-PYOCO-0006", action="flow_not_found", exc=error, one_line=True)
-            failed = await self._failed(job, known, DeadReason.FLOW_NOT_FOUND, "FLOW_NOT_FOUND", str(error))
-            return Handled(failed, delivery)
+            failure = (DeadReason.FLOW_NOT_FOUND, "FLOW_NOT_FOUND", str(error))
+            return await self._begin_without_flow(job, known, delivery, failure)
         except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's code raises when asked for a flow
             log_error(_log, "ERR-PYOCO-0007", action="flow_not_loaded", exc=error)
             said = describe(error)
-            told = f"{said['code']}: {said['message']}"
-            failed = await self._failed(job, known, DeadReason.EXECUTION_ERROR, "FLOW_NOT_LOADED", told)
-            return Handled(failed, delivery)
+            failure = (DeadReason.EXECUTION_ERROR, "FLOW_NOT_LOADED", f"{said['code']}: {said['message']}")
+            return await self._begin_without_flow(job, known, delivery, failure)
         return await self._drive(job, known, flow, delivery)
+
+    async def _begin_without_flow(
+        self, job: Job, known: Known, delivery: Delivery, failure: tuple[DeadReason, str, str]
+    ) -> Handled:
+        """Hand over a run that has not started, or fail it if no live worker can have its flow.
+
+        One that has started is driven on the graph in its log as far as that needs no code, and then held.
+        """
+        if known.state.nodes:
+            return await self._drive(job, known, _NO_FLOW, delivery)
+        if not known.state.is_cancel_requested and await self._may_others(job, known.state, None):
+            return Handled(self._handed_over(), delivery)
+        return Handled(await self._failed(job, known, *failure), delivery)
+
+    async def _may_others(self, job: Job, state: ExecutionState, needs: tuple[str, ...] | None) -> bool:
+        """May another live worker of the tag have what the run needs, and has not declined the job?"""
+        is_in_flow_yaml = job.workflow_yaml is not None or RunInput.of(state, None).workflow_yaml is not None
+        return bool(candidates(await self._presence.others(), job, needs, is_in_flow_yaml=is_in_flow_yaml))
+
+    def _handed_over(self) -> Disposition:
+        _log.info("another worker may have the code of this run", extra={"action": "run_handed_over"})
+        return HandOver(self._presence.instance_id)
 
     def _while_at_it(self, mine: DrivenRun, delivery: Delivery) -> Disposition:
         """A job for a run in our own hands: the same one come back is the one that counts from now on."""
@@ -220,7 +244,7 @@ class JobHandler:
         if _is_put_aside(known.state):
             return Ack()
         moved_on = job.log_position is not None and known.position > job.log_position
-        if moved_on and not _is_something_due(known.state) and delivery.times_delivered == 1:
+        if moved_on and not job.declined_by and not _is_something_due(known.state) and delivery.times_delivered == 1:
             return Ack()  # nobody can write behind what woke the run and not know it
         return _when_let_go(delivery) if await self._known.is_in_hands(known.state.execution_id) else None
 
@@ -231,13 +255,11 @@ class JobHandler:
         else:
             model, functions = await self._flows.named(job.flow_name)
             model = msgspec.structs.replace(model, name=job.flow_name)
-        if self._options.isolation is not None:
-            model = isolated(model, functions, self._options.isolation)
         return model, functions
 
     # --- Driving -----------------------------------------------------------------------------------------------------
 
-    async def _drive(self, job: Job, known: Known, flow: Resolved, delivery: Delivery) -> Handled:
+    async def _drive(self, job: Job, known: Known, flow: Resolved | NoFlow, delivery: Delivery) -> Handled:
         if job.run_id in self.running:  # it came back while its flow was looked up
             return Handled(self._while_at_it(self.running[job.run_id], delivery), delivery)
         driven = self._take_in_hand(job, known, flow, delivery)
@@ -254,7 +276,27 @@ class JobHandler:
         finally:
             del self.running[job.run_id]
             self._presence.run_finished(job.run_id, run_status(driven.run.state).value)
+        if rest is Rest.HELD:
+            return Handled(await self._hold_or_hand_over(job, driven), driven.delivery)
         return Handled(self._after(rest, job, driven), driven.delivery)
+
+    async def _hold_or_hand_over(self, job: Job, driven: DrivenRun) -> Disposition:
+        """Give a run whose next tasks are not here to a worker that may have them; if there is none, hold it."""
+        needs = driven.run.needs
+        if await self._may_others(job, driven.run.state, needs):
+            return self._handed_over()
+        _log.warning(
+            "the run is held: no worker of tag '%s' has %s", job.tag, ", ".join(needs), extra={"action": "run_held"}
+        )
+        await driven.hold(
+            {
+                "needs": list(needs),
+                "since": self._services.clock.now().timestamp(),
+                "seen_by": self._options.worker_id,
+                "declined_by": [*job.declined_by, self._presence.instance_id],
+            }
+        )
+        return Ack()
 
     async def _hand_back(self, driven: DrivenRun) -> None:
         """We must stop, the run need not: somebody else goes on with it at once."""
@@ -270,9 +312,9 @@ class JobHandler:
         except (UnavailableError, TooLargeError) as error:
             log_error(_log, "ERR-PYOCO-0003", action="hand_back_failed", exc=error, level=logging.WARNING)
 
-    def _take_in_hand(self, job: Job, known: Known, flow: Resolved, delivery: Delivery) -> DrivenRun:
+    def _take_in_hand(self, job: Job, known: Known, flow: Resolved | NoFlow, delivery: Delivery) -> DrivenRun:
         run_id, (model, functions) = job.run_id, flow
-        is_new = len(known.events) == 1 and delivery.times_delivered == 1
+        is_new = len(known.events) == 1 and delivery.times_delivered == 1 and not job.declined_by
         run = Run(run_id, model, functions, self._services, late_sec=LATE_SEC, is_ours_alone=is_new)
         projection = RunProjection(run_id)
         writer = SnapshotWriter(
@@ -382,7 +424,7 @@ def _is_put_aside(state: ExecutionState) -> bool:
 def _waits_for_people(state: ExecutionState) -> bool:
     """Is it right that nobody drives the run?
 
-    Not if somebody resumed a node in the moment it was put aside, nor if the flow no longer has the step that is next.
+    Not if a node was resumed in the moment in which the run was parked.
     """
     waits = any(node.status is NodeStatus.WAITING for node in state.live_nodes())
     return waits and not _is_something_due(state)

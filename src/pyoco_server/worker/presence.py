@@ -6,11 +6,15 @@ import logging
 from enum import StrEnum, unique
 from typing import Any, Final
 
+from pyoco_server.app.announced_flows import FLOWS, FLOWS_AT, Announcement, bounded
 from pyoco_server.app.ports import Clock, UnavailableError, WorkerRecord, WorkerRegistry
-from pyoco_server.app.worker_views import LOST_INSTANCE
+from pyoco_server.app.worker_views import ACTIVE, LOST_INSTANCE, shown_state
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
+
+SILENT_BEATS: Final = 4
+"""A worker that missed so many of its heartbeats does not count as live."""
 
 PACE_SEC: Final = 0.2
 """Between two writes at least: quick runs begin and end more often than anybody looks."""
@@ -42,6 +46,7 @@ class Presence:
         self._registry = registry
         self._clock = clock
         self._worker_id = worker_id
+        self.instance_id = instance_id
         self._interval_sec = interval_sec
         self._running: dict[str, float] = {}
         self._changed = asyncio.Event()
@@ -58,6 +63,8 @@ class Presence:
             "last_run_finished_at": None,
             "stopped_at": None,
             "stop_reason": None,
+            FLOWS: None,
+            FLOWS_AT: self._now(),
         }
 
     def run_started(self, run_id: str) -> None:
@@ -77,6 +84,20 @@ class Presence:
         """Keep more in the entry."""
         self._fields.update(fields)
         self._changed.set()
+
+    def note_flows(self, flows: Announcement | None) -> None:
+        """Announce which flows this worker has; None if they cannot be enumerated."""
+        self.note(**{FLOWS: bounded(flows), FLOWS_AT: self._now()})
+
+    async def others(self) -> list[WorkerRecord]:
+        """Return the records of the other workers that are live; UnavailableError if the registry cannot be read."""
+        now, timeout_sec = self._now(), SILENT_BEATS * self._interval_sec
+        return [
+            record
+            for record in await self._registry.all()
+            if record.get("instance_id") != self.instance_id
+            and shown_state(record, now=now, timeout_sec=timeout_sec) in ACTIVE
+        ]
 
     async def announce(self) -> None:
         """Write the entry; UnavailableError if it could not be made sure."""

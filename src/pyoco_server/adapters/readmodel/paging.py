@@ -29,6 +29,8 @@ FEW: Final = 5_000
 _END_OF_TIME: Final = 1e300
 _BEHIND_ALL: Final = "\U0010ffff"
 _SHORTEST_READ: Final = 4
+_SPARSE: Final = ("held", "yaml")
+"""Columns that most runs do not have, each with a list of its own; of two, the first is searched by."""
 _CELLS: Final = "SELECT status, tag FROM cells WHERE tenant = :tenant AND flow = :flow AND runs > 0"
 _COUNT_PREFIX: Final = """SELECT count(*) FROM
     (SELECT 1 FROM runs AS r INDEXED BY runs_by_id WHERE r.run_id >= :prefix AND r.run_id < :prefix_end LIMIT :few)"""
@@ -86,6 +88,8 @@ def _wanted(connection: sqlite3.Connection, query: RunQuery) -> _Wanted | None:
             if number is None:
                 return None
             terms[name] = number
+    if query.held:
+        terms["held"] = 1
     if query.limit <= 0:
         return None
     at, run_id = _place(query)
@@ -128,14 +132,16 @@ def _search(connection: sqlite3.Connection, query: RunQuery, wanted: _Wanted) ->
 def _listed(connection: sqlite3.Connection, wanted: _Wanted, conditions: list[str]) -> Iterator[_Found]:
     """The list from the place on, merged from its cells; one that was not read far enough is read on."""
     terms = wanted.terms
-    first = "yaml" if "yaml" in terms else "flow"
+    first = next((name for name in _SPARSE if name in terms), "flow")
     given = [name for name in ("tenant", first) if name in terms]
     source = f"runs AS r INDEXED BY {'_'.join(('runs_listed', *given))}"
-    known = _yaml_cells(connection, source, terms) if "yaml" in terms else _cells(connection, terms)
+    known = _cells(connection, terms) if first == "flow" else _sparse_cells(connection, source, first, terms)
     cells = [cell for cell in known if all(terms.get(name, number) == number for name, number in cell.items())]
     if not cells:
         return iter(())
-    sql = _select(source, [*_equal([*given, *cells[0]]), *conditions], oldest_first=wanted.oldest_first)
+    others = [f"+r.{name} = :{name}" for name in _SPARSE if name in terms and name != first]
+    equal = [*_equal([*given, *cells[0]]), *others]
+    sql = _select(source, [*equal, *conditions], oldest_first=wanted.oldest_first)
     length = min(max(2 * wanted.limit // len(cells), _SHORTEST_READ), wanted.limit)
     walks = [_walk(connection, sql, wanted.parameters | cell, length) for cell in cells]
     return heapq.merge(*walks, reverse=not wanted.oldest_first)
@@ -146,9 +152,11 @@ def _cells(connection: sqlite3.Connection, terms: Mapping[str, int]) -> list[dic
     return [{"status": status, "tag": tag} for status, tag in connection.execute(_CELLS, where)]
 
 
-def _yaml_cells(connection: sqlite3.Connection, source: str, terms: Mapping[str, int]) -> list[dict[str, int]]:
-    """The cells of the runs of one workflow: they are not counted, but found by jumping from each to the next."""
-    given = " AND ".join(_equal(name for name in ("tenant", "yaml") if name in terms))
+def _sparse_cells(
+    connection: sqlite3.Connection, source: str, first: str, terms: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """The cells of runs that few others share a list with: not counted, but found by jumping from each to the next."""
+    given = " AND ".join(_equal(name for name in ("tenant", first) if name in terms))
     sql = f"""SELECT r.flow, r.status, r.tag FROM {source}
         WHERE {given} AND (r.flow, r.status, r.tag) >= (:flow, :status, :tag + 1)
         ORDER BY r.flow, r.status, r.tag LIMIT 1"""  # noqa: S608 our own parts

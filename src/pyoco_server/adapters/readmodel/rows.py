@@ -9,7 +9,7 @@ import msgspec
 
 from pyoco_server.adapters.readmodel.summaries import summary_of
 from pyoco_server.app.ports import SnapshotChange
-from pyoco_server.app.projection import DRIVEN_OUTSIDE
+from pyoco_server.app.projection import DRIVEN_OUTSIDE, HELD
 from pyoco_server.app.statuses import TERMINAL_RUN, RunStatus, TaskStatus
 
 _SNAPSHOT: Final = msgspec.json.Decoder(dict[str, Any])
@@ -32,6 +32,8 @@ class Row(NamedTuple):
     """From submission to the start; None if the snapshot does not say, or it has not ended."""
     whole_sec: float | None
     """From submission to the end, likewise."""
+    is_held: bool
+    """Is it held because no worker has the code it needs next?"""
     alive_at: float | None
     """The last sign of life; None if none is to be expected."""
     deadlines: Mapping[str, float]
@@ -66,6 +68,7 @@ def row_of(change: SnapshotChange) -> Row | None:
         started_at=_moment(snapshot.get("start_time")) or updated_at,
         queued_sec=_between(submitted_at, _moment(snapshot.get("start_time"))) if ended else None,
         whole_sec=_between(submitted_at, _moment(snapshot.get("end_time")) or updated_at) if ended else None,
+        is_held=_is_held(snapshot),
         alive_at=alive_at if _is_watched(snapshot, waiting) else None,
         deadlines={} if ended else _deadlines(waiting),
         summary=summary_of(change.run_id, snapshot),
@@ -76,7 +79,13 @@ def _is_watched(snapshot: dict[str, Any], waiting: list[dict[str, Any]]) -> bool
     """Is a sign of life to be expected?"""
     if snapshot["status"] in TERMINAL_RUN or snapshot.get(DRIVEN_OUTSIDE) is True:
         return False
-    return not _merely_waits(snapshot, waiting)
+    return not _merely_waits(snapshot, waiting) and not _is_held(snapshot)
+
+
+def _is_held(snapshot: dict[str, Any]) -> bool:
+    """Does the snapshot say that the run is held? Not if it has ended, is driven or is to be cancelled."""
+    stands = snapshot["status"] not in TERMINAL_RUN and snapshot["status"] != RunStatus.CANCELLING
+    return stands and isinstance(snapshot.get(HELD), dict) and snapshot.get("driven_by") is None
 
 
 def _merely_waits(snapshot: dict[str, Any], waiting: list[dict[str, Any]]) -> bool:

@@ -4,7 +4,8 @@ Runs are listed by (submitted_at, run_id). The runs that share a tenant, a flow,
 an index for each of tenant and flow given or not, in which each cell lies in one piece and in that order; a page is
 merged from the cells that fit, reading a few runs of each, however many there are. How many runs a cell has is kept in
 a table of its own, which also answers how many runs have which status. Runs that were submitted with their workflow are
-listed by its hash as well. How long runs took is counted by class when they end, and stays counted when they are gone.
+listed by its hash as well, and runs that are held for missing code in a list of their own. How long runs took is
+counted by class when they end, and stays counted when they are gone.
 
 An index for each set of filters would save the merging, but every run would be written to four times as many places.
 Texts that many runs share are kept once, as terms, and numbered, so that the indexes stay small; 0 stands for none.
@@ -18,7 +19,7 @@ from typing import Final
 
 from pyoco_server.errors import InvalidInputError
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """A file of another version is thrown away: what is in it can be read from the snapshots again."""
 
 IN_MEMORY: Final = ":memory:"
@@ -54,6 +55,7 @@ CREATE TABLE runs (
     status INTEGER NOT NULL,
     tag INTEGER NOT NULL,
     yaml INTEGER,
+    held INTEGER,
     alive_at REAL,
     summary BLOB NOT NULL
 );
@@ -91,6 +93,8 @@ _INDEXES: Final = {
     "runs_listed_tenant": "(tenant, status, tag, submitted_at, run_id)",
     "runs_listed_flow": "(flow, status, tag, submitted_at, run_id)",
     "runs_listed_tenant_flow": "(tenant, flow, status, tag, submitted_at, run_id)",
+    "runs_listed_held": "(held, flow, status, tag, submitted_at, run_id) WHERE held IS NOT NULL",
+    "runs_listed_tenant_held": "(tenant, held, flow, status, tag, submitted_at, run_id) WHERE held IS NOT NULL",
     "runs_listed_yaml": "(yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL",
     "runs_listed_tenant_yaml": "(tenant, yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL",
 }

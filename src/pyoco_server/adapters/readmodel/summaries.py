@@ -20,6 +20,8 @@ _SCALARS: Final[tuple[str, ...]] = (
     "workflow_yaml_sha256", "workflow_yaml_bytes",
 )  # fmt: skip
 
+_OF_HOLD: Final = ("since", "seen_by")
+_MOST_NEEDS: Final = 5
 _OF_WAITING: Final = ("node_id", "task", "wait_key", "prompt", "deadline")
 
 
@@ -45,7 +47,15 @@ def _shortest(summary: dict[str, Any]) -> dict[str, Any]:
         if isinstance(node, dict)
     ]
     tags = [_short(tag) for tag in _list(summary.get("tags"))[:_MOST_TAGS]]
-    return {**known, "tags": tags, "tasks": {}, "waiting": waiting, TRUNCATED: True}
+    return {**known, "tags": tags, "tasks": {}, "waiting": waiting, **_held(summary), TRUNCATED: True}
+
+
+def _held(summary: dict[str, Any]) -> dict[str, Any]:
+    held = summary.get("held")
+    if not isinstance(held, dict):
+        return {}
+    needs = [_short(name) for name in _list(held.get("needs"))[:_MOST_NEEDS]]
+    return {"held": {"needs": needs, **{name: _short(held[name]) for name in _OF_HOLD if name in held}}}
 
 
 def _list(value: object) -> list[Any]:

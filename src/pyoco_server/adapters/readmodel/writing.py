@@ -43,6 +43,7 @@ class _Columns(NamedTuple):
     status: int
     tag: int
     yaml: int | None
+    held: int | None
     alive_at: float | None
 
     @property
@@ -183,6 +184,7 @@ class Writer:
             status=self._number(row.status),
             tag=self._number(row.tag),
             yaml=self._number(row.yaml) or None,  # most runs have none, and are in no index of workflows
+            held=1 if row.is_held else None,
             alive_at=row.alive_at,
         )
 

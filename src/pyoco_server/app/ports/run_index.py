@@ -94,6 +94,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     submitted_after: float | None = None
     """Likewise."""
     workflow_yaml_sha256: str | None = None
+    held: bool = False
+    """Only runs that are held because no worker has the code they need next."""
     run_id_prefix: str | None = None
     before: Cursor | None = None
     """Only what is listed behind this."""
@@ -234,7 +236,7 @@ class RunIndex(Protocol):
     async def silent(
         self, since: float, limit: int = 100, *, after: tuple[float, int] | None = None
     ) -> Sequence[SilentRun]:
-        """Runs that have not ended, do not merely wait, and showed no sign of life since then.
+        """Runs that have not ended, do not merely wait, are not held, and showed no sign of life since then.
 
         Executions that are driven from outside are none of them: nobody here would do anything about it.
         A sign of life is a heartbeat or an event. A run merely waits if some of its nodes wait, no other node is

@@ -50,6 +50,9 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
     workflow_yaml_sha256: Annotated[str | None, Query(description="Of the flow.yaml it was submitted with.")] = None,
+    held: Annotated[
+        bool | None, Query(description="`true`: only runs that are held because no worker has the code they need next.")
+    ] = None,
     run_id_prefix: Annotated[str | None, Query(max_length=LONGEST, description="How the id begins.")] = None,
     order: Annotated[
         Order | None, Query(description="By submission, and which come first; the oldest not with `updated_after`.")
@@ -64,6 +67,8 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     """
     if order is Order.OLDEST and updated_after is not None:
         raise ListQueryError("order: what changed lately is listed newest first; leave out updated_after, or order")
+    if held is False:
+        raise ListQueryError("held: only true can be asked for; leave it out to list all runs")
     query = RunQuery(
         tenant_id=asking.tenant_id,
         status=status.value if status is not None else None,
@@ -72,6 +77,7 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
         updated_after=updated_after,
         submitted_after=submitted_after,
         workflow_yaml_sha256=workflow_yaml_sha256,
+        held=bool(held),
         run_id_prefix=run_id_prefix,
         oldest_first=order is Order.OLDEST,
         before=decode_cursor(cursor, asking.tenant_id) if cursor is not None else None,

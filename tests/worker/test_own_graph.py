@@ -1,0 +1,79 @@
+"""A run keeps the graph in its log: an edited flow neither adds nor removes a node of a run that has started."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.core.models import Task  # type: ignore[import-untyped]
+from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+
+from pyoco_server import wait
+from pyoco_server.core import graph_from_log
+from pyoco_server.core.payloads import NodeStarted
+from pyoco_server.worker.dispositions import Ack
+from tests.worker.world import USER, World, attempt
+
+
+def flow_of(names: Sequence[str], calls: list[str], name: str = "f") -> Flow:
+    """A chain of tasks that record their names; ``w`` waits."""
+    flow = Flow(name)
+    for each in names:
+        flow = flow >> (wait("w") if each == "w" else _recording(each, calls))
+    return flow
+
+
+def _recording(name: str, calls: list[str]) -> TaskWrapper:
+    async def body() -> str:
+        calls.append(name)
+        return name
+
+    return TaskWrapper(Task(func=body, name=name))
+
+
+def started(events: Sequence[Any]) -> list[str]:
+    payloads = [event.payload for event in events]
+    return [each.node_id for each in payloads if isinstance(each, NodeStarted) and each.worker_id is not None]
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [["a", "w"], ["a", "w", "b", "new"], ["a", "w", "new", "b"], ["new", "w", "b"], ["w", "b"]],
+    ids=["removed", "added behind", "added before", "renamed", "removed before"],
+)
+def test_a_parked_run_resumes_on_its_own_graph(edited: list[str]) -> None:
+    async def body(world: World) -> None:
+        calls: list[str] = []
+        run_id = await world.submit("f")
+        assert await world.hand({"f": flow_of(["a", "w", "b"], calls)}).work() == Ack()
+        await world.desk.resume(run_id, "w", 1, USER)
+        hand = world.hand({"f": flow_of(edited, calls)}, "w2")
+        await hand.work()
+        graph = graph_from_log(await world.events(run_id))
+        assert [each for each in graph.nodes if not each.startswith(":")] == ["a", "w", "b"]
+        stored = await world.stored(run_id)
+        if "b" in edited:
+            assert (stored["status"], calls) == ("COMPLETED", ["a", "b"])
+        else:
+            assert (stored["status"], calls) == ("RUNNING", ["a"])
+            assert stored["held"]["needs"] == ["b"]
+            assert stored["held"]["seen_by"] == "w2"
+
+    attempt(body)
+
+
+def test_a_task_that_succeeded_is_not_blamed_when_its_worker_died_and_it_was_renamed() -> None:
+    async def body(world: World) -> None:
+        calls: list[str] = []
+        run_id = await world.submit("f")
+        first = world.hand({"f": flow_of(["a", "w", "b"], calls)})
+        await first.work()
+        await world.desk.resume(run_id, "w", 1, USER)
+        delivery = await first.pull()  # and dies with it
+        assert delivery is not None
+        await world.pass_time(31)
+        await world.hand({"f": flow_of(["renamed", "w", "b"], calls)}, "w2").work()
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+        assert calls == ["a", "b"] == [each for each in started(await world.events(run_id)) if each != "w"]
+
+    attempt(body)
