@@ -1,11 +1,14 @@
 """Those who run on the platform, put together as in production: gateways and workers, each in a process of its own."""
 
 import asyncio
+import contextlib
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.adapters.ids import uuid_maker
 from pyoco_server.adapters.memory.beginnings import MemoryBeginnings
@@ -13,7 +16,9 @@ from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
 from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.adapters.workshop import LocalWorkshop
+from pyoco_server.app.announced_flows import announced
 from pyoco_server.app.command_desk import CommandDesk
+from pyoco_server.app.held_runs import HeldRuns
 from pyoco_server.app.idempotency import Once
 from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.lagging import Lagging
@@ -26,6 +31,7 @@ from pyoco_server.app.run_desk import RunDesk
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.submitting import Submitter
 from pyoco_server.app.sweeping import Sweeper, SweepOptions
+from pyoco_server.flows.from_pyoco import read_flow
 from pyoco_server.gateway.watching import WatchHub
 from pyoco_server.worker.flow_source import Flows, FlowSource
 from pyoco_server.worker.job_handler import JobHandler
@@ -33,7 +39,6 @@ from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.presence import Presence
 from pyoco_server.worker.worker import Worker
 from tests.sim.clock import SimClock
-from tests.sim.flows import FLOWS
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network
 from tests.sim.ports import (
@@ -130,6 +135,13 @@ class Gateway:
         self._log = store.log
         feed = SimFeed(network, loop, store.snapshots.inner, store.feed)
         self.keeper = IndexKeeper(feed, index, self._changed, poll_sec=2.0)
+        self._held = HeldRuns(
+            desk=self.desk,
+            index=index,
+            workers=store.registry,
+            clock=clock,
+            silent_sec=SWEEPS.worker_silent_sec,
+        )
         self._sweeper = Sweeper(
             desk=self.desk,
             index=index,
@@ -153,7 +165,14 @@ class Gateway:
         await self._log.subscribe_all(self._appended)
         await self._spent_jobs.subscribe(self._spent.tell)
         self.is_open = True
-        await asyncio.gather(self.keeper.run(), *([self._sweeper.run()] if sweeps else []))
+        await asyncio.gather(self.keeper.run(), self._sweeper.run() if sweeps else self._wake_held_runs())
+
+    async def _wake_held_runs(self) -> None:
+        """The one sweep that is no repair: nothing else resumes a held run."""
+        while True:
+            await asyncio.sleep(SWEEPS.interval_sec)
+            with contextlib.suppress(UnavailableError):
+                await self._held.wake()
 
     def _changed(self, change: SnapshotChange) -> None:
         self.hub.tell(change)
@@ -164,8 +183,10 @@ class Gateway:
         self._lagging.appended(run_id, position, self._clock.now().timestamp())
 
 
-def make_worker(store: Store, name: str, clock: Clock, chance: random.Random) -> Worker:
-    """One life of a worker."""
+def make_worker(
+    store: Store, name: str, clock: Clock, chance: random.Random, flows: Mapping[str, Flow], *, announces: bool
+) -> Worker:
+    """One life of a worker; ``announces``: whether it can enumerate its flows."""
     new_id = uuid_maker(chance)
     instance_id = new_id()
     options = _named(name)
@@ -189,11 +210,13 @@ def make_worker(store: Store, name: str, clock: Clock, chance: random.Random) ->
         grace_sec=options.cancel_grace_sec,
         chance=chance,
     )
+    if announces:
+        presence.note_flows({flow_name: announced(*read_flow(flow), {}) for flow_name, flow in flows.items()})
     handler = JobHandler(
         log=store.log,
         snapshots=store.snapshots,
         services=services,
-        flows=FlowSource(Flows(FLOWS)),
+        flows=FlowSource(Flows(flows)),
         presence=presence,
         options=options,
     )

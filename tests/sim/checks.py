@@ -9,7 +9,7 @@ from pyoco_server.app.command_desk import KEY
 from pyoco_server.app.ports import RunQuery
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.submitting import was_taken_back
-from pyoco_server.core import Event, ExecutionState, fold
+from pyoco_server.core import Event, ExecutionState, fold, read_graph
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
 from pyoco_server.core.state import initial_state
 from tests.invariants import check_no_repeats, check_step
@@ -112,8 +112,8 @@ def _all_runs(world: "World") -> list[str]:
 
 def _check_log(world: "World", run_id: str) -> None:
     events, _ = logged(world, run_id)
+    state = initial_state(run_id)
     try:
-        state = initial_state(run_id)
         for event in events:
             state = check_step(state, event)
         check_no_repeats(events)
@@ -125,6 +125,26 @@ def _check_log(world: "World", run_id: str) -> None:
     if len(done) != len(set(done)):
         world.violation("no node is committed twice", f"{run_id}: {done}")
     _check_who_ended_what(world, run_id, events)
+    if run_id in world.flow_of:
+        _check_graph(world, run_id, events, state)
+
+
+def _check_graph(world: "World", run_id: str, events: Sequence[Event], state: ExecutionState) -> None:
+    """The run kept the graph of its start, and completed only with all of it; none of these flows isolates."""
+    graph, notes, left_out = read_graph(events)
+    if notes or left_out:
+        world.violation("a run keeps its own graph", f"{run_id}: {notes}")
+    inside = tuple(f"{node_id}[" for node_id in graph.nodes)
+    foreign = [each for each in state.nodes if each not in graph.nodes and not each.startswith(inside)]
+    if foreign:
+        world.violation("a run keeps its own graph", f"{run_id}: {foreign} are not in it")
+    missing = sorted(each for each in graph.nodes if state.nodes and state.nodes[each].status != "SUCCEEDED")
+    if state.status == "COMPLETED" and missing:
+        world.violation("COMPLETED means all of the graph succeeded", f"{run_id}: {missing} did not")
+    started = {event.payload.node_id for event in events if isinstance(event.payload, NodeStarted)}
+    called = {task for run, task in world.called if run == run_id}
+    if not called <= started:
+        world.violation("only what was started is called", f"{run_id}: {called - started}")
 
 
 def _check_who_ended_what(world: "World", run_id: str, events: Sequence[Event]) -> None:
@@ -174,6 +194,8 @@ def _check_failure(world: "World", run_id: str, state: ExecutionState) -> None:
     elif run_id in world.outside.executions:
         if not any(each.fields["type"] == "FailNode" for each in world.outside.of(run_id)):
             world.violation("a run fails for a reason", f"{run_id} failed, and nobody said so: {state.failure}")
+    elif code == "FLOW_NOT_FOUND" and not state.nodes and world.flow_of[run_id] in world.missed:
+        return  # no live worker had it
     elif world.flow_of[run_id] not in FAILING:
         world.violation("a run fails for a reason", f"{run_id} failed: {state.failure}")
 

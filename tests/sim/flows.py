@@ -5,6 +5,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
+from random import Random
 from typing import Any, Final
 
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
@@ -123,38 +125,72 @@ def _quick(name: str) -> TaskWrapper:
     return _task(name, _taking(0.05))
 
 
-def _flows() -> dict[str, Flow]:
-    retried = options(_task("retried", _failing_first), retries=2, backoff=0.2)
-    repeatable = options(_task("made", _lock), recompute=True)
-    made = [
-        Flow("typed") >> _task("made", _many_types) >> wait("ok") >> _checked("first", 1.0, _is_typed),
-        Flow("opaque")
-        >> _task("made", _opaque)
-        >> _checked("first", 1.5, _is_opaque)
-        >> _checked("then", 0.1, _is_opaque),
-        Flow("lost") >> _task("made", _lock) >> _checked("first", 1.5, _is_lock) >> _checked("then", 0.1, _is_lock),
-        Flow("again")
-        >> repeatable
-        >> wait("ok")
-        >> _checked("first", 1.5, _is_lock)
-        >> _checked("then", 0.1, _is_lock),
-        Flow("one") >> _quick("only"),
-        Flow("chain") >> _quick("a") >> _task("b", _taking(0.8)) >> _quick("c"),
-        Flow("fan") >> _quick("seed") >> [_quick("left"), _task("right", _taking(0.5))] >> _quick("total"),
-        Flow("long") >> _task("long", _taking(LONG_SEC)) >> _quick("after"),
-        Flow("stubborn") >> _task("stubborn", _stubborn) >> _quick("after"),
-        Flow("failing") >> _quick("before") >> _task("bad", _failing),
-        Flow("flaky") >> retried >> _quick("after"),
-        Flow("approval") >> _quick("draft") >> wait("approval") >> _quick("publish"),
-        Flow("twofold") >> [wait("left"), _task("right", _taking(1.5))] >> _quick("total"),
-        Flow("patient") >> wait("nod", deadline_sec=3.0, default=1) >> _quick("after"),
-        Flow("impatient") >> wait("nod", deadline_sec=1.0) >> _quick("after"),
-        Flow("rounds") >> _quick("before") >> wait("nod")["$ctx.params.items as item"] >> _quick("after"),
+Steps = list[Callable[[], Any]]
+
+
+def _retried() -> TaskWrapper:
+    return options(_task("retried", _failing_first), retries=2, backoff=0.2)
+
+
+def _quickly(*names: str) -> Steps:
+    return [partial(_quick, name) for name in names]
+
+
+def _reading(check: Callable[[object], bool], *steps: tuple[str, float]) -> Steps:
+    return [partial(_checked, name, sec, check) for name, sec in steps]
+
+
+_STEPS: Final[dict[str, Steps]] = {
+    "typed": [lambda: _task("made", _many_types), lambda: wait("ok"), *_reading(_is_typed, ("first", 1.0))],
+    "opaque": [lambda: _task("made", _opaque), *_reading(_is_opaque, ("first", 1.5), ("then", 0.1))],
+    "lost": [lambda: _task("made", _lock), *_reading(_is_lock, ("first", 1.5), ("then", 0.1))],
+    "again": [
+        lambda: options(_task("made", _lock), recompute=True),
+        lambda: wait("ok"),
+        *_reading(_is_lock, ("first", 1.5), ("then", 0.1)),
+    ],
+    "one": _quickly("only"),
+    "chain": [*_quickly("a"), lambda: _task("b", _taking(0.8)), *_quickly("c")],
+    "fan": [*_quickly("seed"), lambda: [_quick("left"), _task("right", _taking(0.5))], *_quickly("total")],
+    "long": [lambda: _task("long", _taking(LONG_SEC)), *_quickly("after")],
+    "stubborn": [lambda: _task("stubborn", _stubborn), *_quickly("after")],
+    "failing": [*_quickly("before"), lambda: _task("bad", _failing)],
+    "flaky": [_retried, *_quickly("after")],
+    "approval": [*_quickly("draft"), lambda: wait("approval"), *_quickly("publish")],
+    "twofold": [lambda: [wait("left"), _task("right", _taking(1.5))], *_quickly("total")],
+    "patient": [lambda: wait("nod", deadline_sec=3.0, default=1), *_quickly("after")],
+    "impatient": [lambda: wait("nod", deadline_sec=1.0), *_quickly("after")],
+    "rounds": [*_quickly("before"), lambda: wait("nod")["$ctx.params.items as item"], *_quickly("after")],
+}
+
+
+def _made(name: str, steps: Steps) -> Flow:
+    flow = Flow(name)
+    for step in steps:
+        flow = flow >> step()
+    return flow
+
+
+FLOWS: Final = {name: _made(name, steps) for name, steps in _STEPS.items()}
+_EXTRA: Final = _quickly("extra", "renamed")
+WHOLE: Final = {name: _made(name, [*steps, *_EXTRA]) for name, steps in _STEPS.items()}
+"""Flows with every task that any edit of a flow has: whatever a run was started with, its code is here."""
+
+
+def edited(chance: Random) -> dict[str, Flow]:
+    """The flows as one deploy has them: some with a task more or less, or renamed, and now and then one missing."""
+    edits: list[Callable[[Steps], Steps]] = [
+        *[lambda steps: steps] * 2,
+        lambda steps: steps[:-1] or steps,
+        lambda steps: [*steps, *_EXTRA[:1]],
+        lambda steps: [*_EXTRA[:1], *steps],
+        lambda steps: [*steps[:-1], *_EXTRA[1:]],
+        lambda _: [],
     ]
-    return {flow.name: flow for flow in made}
+    made = {name: chance.choice(edits)(steps) for name, steps in _STEPS.items()}
+    return {name: _made(name, steps) for name, steps in made.items() if steps}
 
 
-FLOWS: Final = _flows()
 FAILING: Final = frozenset({"failing", "impatient", "lost"})
 """Flows that may end FAILED although nothing went wrong with the platform."""
 

@@ -15,9 +15,12 @@ from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.auditing import SnapshotAudit
 from pyoco_server.app.driver import Driver
 from pyoco_server.app.fencing import Fence
+from pyoco_server.app.held_runs import HeldRuns
 from pyoco_server.app.idempotency import Once
 from pyoco_server.app.ports import Delivery, LogConflictError, SnapshotChange, UnavailableError
+from pyoco_server.app.run import Run
 from pyoco_server.app.run_desk import OpenRun, RunDesk
+from pyoco_server.app.starting import Starter
 from pyoco_server.app.submitting import Submitter
 from pyoco_server.app.work import Work
 from pyoco_server.core import Actor, CommandRejected, Event
@@ -32,6 +35,34 @@ from tests.sim.planting import Mutation, kept_in, replaced
 
 MUTATIONS: Final[dict[str, Mutation]] = {}
 _mutation = kept_in(MUTATIONS)
+
+
+# --- Code that changes -----------------------------------------------------------------------------------------------
+
+
+@_mutation
+def drive_on_the_flow_of_today() -> Iterator[None]:
+    """A run that has started is driven on the graph that its flow has now."""
+    with replaced(Run, "_drive_on_log", lambda *_: None):
+        yield
+
+
+@_mutation
+def start_what_has_no_code() -> Iterator[None]:
+    """A task whose function is missing is started all the same."""
+    with replaced(Starter, "lacks", lambda *_: None):
+        yield
+
+
+@_mutation
+def forget_held_runs() -> Iterator[None]:
+    """A run that is held is not woken when its code is announced."""
+
+    async def wake(_: HeldRuns) -> None:
+        """Do nothing."""
+
+    with replaced(HeldRuns, "wake", wake):
+        yield
 
 
 # --- The store -------------------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import msgspec
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from typing_extensions import override
 
 from pyoco_server.adapters.readmodel import SqliteRunIndex
@@ -23,12 +24,17 @@ from tests.sim.actors import ACK_WAIT_SEC, Gateway, Store, make_worker
 from tests.sim.checks import check_at_the_end, quiet_problem
 from tests.sim.clients import Client
 from tests.sim.clock import SimClock
+from tests.sim.flows import FLOWS, WHOLE, edited
 from tests.sim.history import History
 from tests.sim.loop import Process, SimLoop, StuckError
 from tests.sim.network import Line, Network, at_once
 from tests.sim.outside import GRAPHS, LATE_SEC, Outside, has_outsiders
 from tests.sim.outsiders import Outsider
 
+EVERY_DEPLOYED: Final = 3
+"""One world in so many has workers with different code; the others are as if nobody ever changed a flow."""
+DEPLOYS: Final = 2
+"""How many workers are stopped besides, and come back with other code."""
 LIVENESS_SEC: Final = 120.0
 """How long after the last fault everything may take to end."""
 QUIET_SEC: Final = 40.0
@@ -95,6 +101,12 @@ class World:
         self.gateways: list[Place] = []
         self.workers: list[Place] = []
         self.called: Counter[tuple[str, str]] = Counter()
+        self.missed: set[str] = set()
+        """Flows that some life of a worker did not have."""
+        self.has_deploys = seed % EVERY_DEPLOYED == 1
+        """Do workers come back with edited flows?"""
+        self._is_whole = False
+        """Has every new life of a worker all code there is?"""
         self._lives = 0
         self.loop.on_crash = self._crash
         self.loop.on_pause = self._pause
@@ -150,8 +162,18 @@ class World:
         place.gateway = Gateway(self.loop, self.network, self.store, place.index, place.clock, chance)
         await place.gateway.run(sweeps=self.faults.sweeps)
 
+    def _code(self) -> tuple[Mapping[str, Flow], bool]:
+        """The flows of a worker's next life, and whether it can enumerate them."""
+        code = self._chance(f"code {self._lives}")
+        if not self.has_deploys:
+            return FLOWS, True
+        flows = WHOLE if self._is_whole else FLOWS if code.random() < 0.2 else edited(code)
+        self.missed |= FLOWS.keys() - flows.keys()
+        return flows, code.random() < 0.8
+
     async def _run_worker(self, place: Place, chance: random.Random) -> None:
-        place.worker = make_worker(self.store, place.name, place.clock, chance)
+        flows, announces = self._code()
+        place.worker = make_worker(self.store, place.name, place.clock, chance, flows, announces=announces)
         try:
             await place.worker.run()
         except UnavailableError:
@@ -190,7 +212,7 @@ class World:
             *[self._plan_crash] * self.faults.crashes,
             *[self._plan_pause] * self.faults.pauses,
             *[self._cut_off] * self.faults.cuts,
-            *[self._stop_worker] * self.faults.stops,
+            *[self._stop_worker] * (self.faults.stops + (DEPLOYS if self.has_deploys else 0)),
         ]
         self.chance.shuffle(planned)
         for deed in planned:
@@ -256,6 +278,15 @@ class World:
         for place in (*self.gateways, *self.workers):
             place.process.crash_at = place.process.pause_at = -1
             self.loop.go_on(place.process)
+        if self.has_deploys:
+            self._deploy()
+
+    def _deploy(self) -> None:
+        """Start every worker again with all the code there is: runs that are held resume."""
+        self._is_whole = True
+        for place in self.workers:
+            self.network.note("DEPLOY", place.process)
+            self._restart(place)
 
     # --- The whole ---------------------------------------------------------------------------------------------------
 

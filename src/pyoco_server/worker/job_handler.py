@@ -245,7 +245,9 @@ class JobHandler:
             return Ack()
         moved_on = job.log_position is not None and known.position > job.log_position
         if moved_on and not job.declined_by and not _is_something_due(known.state) and delivery.times_delivered == 1:
-            return Ack()  # nobody can write behind what woke the run and not know it
+            # Whoever wrote behind what woke the run knows of it. Not acknowledged: this delivery may be old, of a job
+            # that was delivered again to exactly them.
+            return _when_let_go(delivery)
         return _when_let_go(delivery) if await self._known.is_in_hands(known.state.execution_id) else None
 
     async def _resolve(self, job: Job, known: Known) -> Resolved:

@@ -41,6 +41,8 @@ interface Run {
   workflow_yaml_sha256?: string;
   wheels?: Record<string, string>;
   unused_params?: Record<string, string | null>;
+  held?: { needs: string[]; since: number; seen_by: string };
+  code?: { sha256: string; started_with?: string };
 }
 
 interface RunPage {
@@ -63,6 +65,7 @@ interface EventsPage {
   events: RunEvent[];
   version: number;
   next_after: number | null;
+  notes?: string[];
 }
 
 interface Worker {

@@ -55,8 +55,9 @@ export function emptyState(title, text, ...more) {
 /**
  * What went wrong, what to do about it, and its id.
  * @param {unknown} error
+ * @param {() => void} [retry] shown as a button if given
  */
-export function errorPanel(error) {
+export function errorPanel(error, retry) {
   const told = error instanceof ApiError ? error : new ApiError(-1, { message: String(error) });
   return h(
     "div",
@@ -69,6 +70,7 @@ export function errorPanel(error) {
       told.detail ? h("p", { class: "error-detail" }, told.detail) : null,
       told.action ? h("p", null, told.action) : null,
       told.errId ? h("p", { class: "error-id mono" }, told.errId) : null,
+      retry ? button(t("common.retry"), retry, { kind: "quiet" }) : null,
     ),
   );
 }

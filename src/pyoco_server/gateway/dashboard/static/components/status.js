@@ -19,6 +19,7 @@ const SHOWN = {
   IDLE: { tone: "pending", sign: "○", word: "status.idle" },
   READY: { tone: "pending", sign: "◌", word: "status.ready" },
   WAITING: { tone: "waiting", sign: "‖", word: "status.waiting" },
+  HELD: { tone: "held", sign: "⏸", word: "status.held" },
   SUCCEEDED: { tone: "good", sign: "✓", word: "status.succeeded" },
   CANCELED: { tone: "cancelled", sign: "⊘", word: "status.cancelled" },
   WORKER_RUNNING: { tone: "running", sign: "●", word: "worker.running" },
@@ -54,5 +55,6 @@ export function showStatus(element, status) {
   if (word) say(word, wordOf(status));
 }
 
-/** How a run is best described in a word: one that only waits is not really running. @param {Run} run */
-export const shownStatus = (run) => (run.status === "RUNNING" && run.waiting?.length ? "WAITING" : run.status);
+/** How a run is best described in a word: one that is held, or only waits, is not really running. @param {Run} run */
+export const shownStatus = (run) =>
+  run.status !== "RUNNING" ? run.status : run.held ? "HELD" : run.waiting?.length ? "WAITING" : run.status;

@@ -15,24 +15,36 @@ const listeners = new Set();
 /** Everything read so far, oldest first. */
 export const history = () => readings;
 
+/** @type {unknown} why the last reading failed; null if it did not */
+let problem = null;
+export const metricsProblem = () => problem;
+
 /** Begin; for as long as the page lives. */
 export function beginMetrics() {
   poll(read, EVERY_MS, new AbortController().signal);
 }
 
 /**
- * Be told of every reading.
+ * Be told of every reading, and of every one that failed.
  * @param {() => void} listener
  * @param {AbortSignal} signal
  */
 export function onMetrics(listener, signal) {
   listeners.add(listener);
   signal.addEventListener("abort", () => listeners.delete(listener));
-  if (readings.length) listener();
+  if (readings.length || problem) listener();
 }
 
 export async function read() {
-  const all = parse(await askText("/metrics"));
+  let all;
+  try {
+    all = parse(await askText("/metrics"));
+  } catch (error) {
+    problem = error;
+    listeners.forEach((listener) => listener());
+    throw error;
+  }
+  problem = null;
   const samples = all.filter((sample) => !sample.name.endsWith("_bucket"));
   readings.push({ at: nowSeconds(), samples, histograms: histograms(all) });
   if (readings.length > KEPT) readings.shift();

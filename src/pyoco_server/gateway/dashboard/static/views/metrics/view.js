@@ -1,11 +1,12 @@
 /** Metrics: small plots of what the gateway tells about itself, drawn as long as the page is open. */
 
+import { errorPanel } from "../../components/controls.js";
 import { plot } from "../../components/plot.js";
 import { RUN_STATUSES, toneOf, wordOf } from "../../components/status.js";
 import { h, say } from "../../lib/dom.js";
 import { duration, number } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
-import { history, onMetrics } from "../../lib/metrics.js";
+import { history, metricsProblem, onMetrics, read } from "../../lib/metrics.js";
 import { labels, quantile, recentQuantile, series, throughput } from "./series.js";
 
 const WINDOW_SEC = 300;
@@ -32,6 +33,7 @@ export function mount(root, _route, signal) {
   const waits = plot(t("metrics.waits"), duration);
   const took = plot(t("metrics.took"), duration);
   const latencies = { pyoco_run_latency_seconds: took, pyoco_run_queue_seconds: waits };
+  const errors = h("div");
   const tiles = h("div", { class: "tiles" });
   const raw = h("tbody");
   root.append(
@@ -41,6 +43,7 @@ export function mount(root, _route, signal) {
       h("h1", null, t("metrics.title")),
       h("span", { class: "muted small" }, t("metrics.since_open")),
     ),
+    errors,
     tiles,
     h(
       "div",
@@ -62,6 +65,11 @@ export function mount(root, _route, signal) {
 
   onMetrics(() => {
     const readings = history();
+    const problem = metricsProblem();
+    if (problem)
+      errors.replaceChildren(errorPanel(problem, () => void read().catch(() => {}))); // shown right here
+    else errors.replaceChildren();
+    if (!readings.length) return;
     const times = readings.map((reading) => reading.at);
     const line = (/** @type {string} */ name, /** @type {string} */ label) =>
       labels(readings, name, label).map((value, at) => ({

@@ -5,7 +5,7 @@ import { ask, isAbort } from "../../lib/api.js";
 import { h, refill } from "../../lib/dom.js";
 import { age, clock, moment, nowSeconds, number, shortId } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
-import { byLabel, history, onMetrics } from "../../lib/metrics.js";
+import { byLabel, history, metricsProblem, onMetrics } from "../../lib/metrics.js";
 import { poll } from "../../lib/polling.js";
 import { address } from "../../lib/router.js";
 
@@ -37,6 +37,11 @@ export function mount(root, _route, signal) {
   let served = null;
 
   function drawTags() {
+    const problem = metricsProblem();
+    if (problem && !history().length) {
+      tags.replaceChildren(errorPanel(problem, () => void look()));
+      return;
+    }
     const backlog = byLabel(history().at(-1), "pyoco_queue_backlog", "tag");
     const most = Math.max(1, ...backlog.values());
     refill(
@@ -80,8 +85,6 @@ export function mount(root, _route, signal) {
     );
   }
 
-  onMetrics(drawTags, signal);
-
   async function read() {
     try {
       const [dead, waiting, workers] = await Promise.all([
@@ -94,12 +97,14 @@ export function mount(root, _route, signal) {
       refill(letters, dead.length ? letterTable(dead) : emptyState(t("queue.no_dead"), t("queue.no_dead_text")));
       refill(oldest, waiting.length ? pendingTable(waiting) : h("p", { class: "muted" }, t("queue.nothing_waits")));
     } catch (error) {
-      if (!isAbort(error)) letters.replaceChildren(errorPanel(error));
+      if (!isAbort(error)) letters.replaceChildren(errorPanel(error, () => void look()));
+      if (!isAbort(error)) oldest.replaceChildren();
       throw error;
     }
   }
 
-  poll(read, LOOK_MS, signal);
+  const look = poll(read, LOOK_MS, signal);
+  onMetrics(drawTags, signal);
   return {};
 }
 

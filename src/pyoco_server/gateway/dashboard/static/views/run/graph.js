@@ -48,7 +48,8 @@ export function graphPanel(desk) {
   function update() {
     const { nodes } = model.state;
     nothing.hidden = nodes.size > 0;
-    say(nothing, model.events.length < (model.run?.version ?? 0) ? t("common.loading") : t("graph.none"));
+    const behind = model.events.length < (model.run?.version ?? 0);
+    say(nothing, behind ? t(model.problem ? "graph.unread" : "common.loading") : t("graph.none"));
     const found = `${nodes.size} ${[...nodes.keys()].at(-1) ?? ""}`;
     if (found !== structure) {
       structure = found;

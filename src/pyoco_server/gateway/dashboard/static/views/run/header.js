@@ -24,6 +24,8 @@ export function header(desk) {
   const about = h("div", { class: "run-facts" });
   const waits = h("div", { class: "waits" });
   const problem = h("p", { class: "run-error", hidden: true });
+  const held = h("p", { class: "run-held", role: "status", hidden: true });
+  const notes = h("div", { class: "run-notes", hidden: true });
   const cancelling = button(t("cancel.action"), () => model.run && cancel(model), { icon: "stop", kind: "danger" });
   const archiving = button(t("archive.action"), () => model.run && archive(model), { icon: "archive" });
   const element = h(
@@ -49,6 +51,8 @@ export function header(desk) {
     ),
     about,
     problem,
+    held,
+    notes,
     waits,
   );
   let drawnWaits = "";
@@ -67,6 +71,13 @@ export function header(desk) {
     refill(about, facts(rows(run)));
     problem.hidden = !run.error;
     say(problem, run.error ?? "");
+    held.hidden = ended || !run.held;
+    if (run.held) say(held, t("run.held_text", { needs: run.held.needs.join(", "), worker: run.held.seen_by }));
+    notes.hidden = !model.notes.length;
+    if (model.notes.length) {
+      const lines = model.notes.map((note) => h("li", null, note));
+      refill(notes, h("div", null, h("strong", null, t("run.notes")), h("ul", null, lines)));
+    }
     const known = JSON.stringify(ended ? [] : (run.waiting ?? []));
     if (known !== drawnWaits) fill(waits, ended ? [] : (run.waiting ?? []).map(waitCard));
     drawnWaits = known;
@@ -116,6 +127,10 @@ function rows(run) {
     [t("runs.tag"), h("span", { class: "tags" }, tagChip(run.tag), extra.map(tagChip))],
     [t("run.worker"), run.worker_id ? workerFact(run) : null],
     [t("run.unused"), run.unused_params ? unusedFact(run.unused_params) : null],
+    [
+      t("run.code"),
+      run.code ? h("code", { class: "mono", title: run.code.sha256 }, run.code.sha256.slice(0, 12)) : null,
+    ],
     [t("run.wheels"), run.wheels ? wheelsFact(run.wheels) : null],
     [
       t("run.submitted"),

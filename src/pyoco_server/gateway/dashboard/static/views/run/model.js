@@ -37,6 +37,10 @@ export class RunModel {
     this.past = empty();
     this.reading = false;
     this.again = false;
+    /** @type {unknown} why the log could not be read; null if it could */
+    this.problem = null;
+    /** @type {string[]} where the log is inconsistent */
+    this.notes = [];
   }
 
   get path() {
@@ -56,6 +60,12 @@ export class RunModel {
   start() {
     poll(() => this.look(), LOOK_MS, this.signal);
     void this.watch();
+  }
+
+  /** Ask again for what could not be had. */
+  retry() {
+    void this.look().catch(() => {}); // the error is shown where it was
+    if (this.problem) void this.read();
   }
 
   /** Ask how the run stands. */
@@ -107,10 +117,15 @@ export class RunModel {
           step(this.live, event);
         }
         if (page.next_after !== null) this.again = true;
+        this.problem = null;
+        this.notes = page.notes ?? [];
         this.onChange();
       }
     } catch (error) {
-      if (!isAbort(error)) this.onError(error);
+      if (!isAbort(error)) {
+        this.problem = error;
+        this.onError(error);
+      }
     } finally {
       this.reading = false;
     }

@@ -140,7 +140,7 @@ export function mount(root, route, signal) {
         asked = NaN;
       }
       body.hidden = !model.run;
-      if (model.run) errors.replaceChildren();
+      if (model.run && !model.problem) errors.replaceChildren();
       head.update();
       travel.update();
       side.update();
@@ -150,7 +150,8 @@ export function mount(root, route, signal) {
 
   /** @param {unknown} error */
   function failed(error) {
-    if (!model.run) errors.replaceChildren(errorPanel(error));
+    if (!model.run || model.problem) errors.replaceChildren(errorPanel(error, () => model.retry()));
+    draw();
   }
 
   root.addEventListener("keydown", (keyboard) => keyboard.key === "Escape" && (node || event) && desk.select(null), {

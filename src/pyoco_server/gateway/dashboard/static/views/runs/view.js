@@ -146,6 +146,9 @@ function begin(root, route, signal) {
   }
 
   /** Ask for the runs that fit, and follow what becomes of them. */
+  /** @type {unknown} why the list could not be had; null if it could */
+  let problem = null;
+
   function open() {
     following.abort();
     following = new AbortController();
@@ -193,7 +196,10 @@ function begin(root, route, signal) {
       store.begun ? t(isExact ? "runs.count" : "runs.count_more", { n: number(rows.count) }) : t("common.loading"),
     );
     list.setCount(rows.count);
-    if (!store.begun || rows.count) under.replaceChildren();
+    if (problem && !store.begun) {
+      say(count, "");
+      under.replaceChildren(errorPanel(problem, retry));
+    } else if (!store.begun || rows.count) under.replaceChildren();
     else if (text || key(route).trim()) under.replaceChildren(emptyState(t("runs.none_fit"), t("runs.none_fit_text")));
     else
       under.replaceChildren(
@@ -219,9 +225,16 @@ function begin(root, route, signal) {
     draw();
   }
 
+  function retry() {
+    problem = null;
+    open();
+  }
+
   /** @param {unknown} error */
   function failed(error) {
-    if (!isAbort(error) && !store.begun) under.replaceChildren(errorPanel(error));
+    if (isAbort(error) || store.begun) return;
+    problem = error;
+    draw();
   }
 
   /**

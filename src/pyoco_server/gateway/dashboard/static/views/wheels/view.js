@@ -40,7 +40,7 @@ export function mount(root, _route, signal) {
       );
       refill(past, events.length ? historyTable(events) : h("p", { class: "muted" }, t("wheels.no_history")));
     } catch (error) {
-      if (!isAbort(error)) wheels.replaceChildren(errorPanel(error));
+      if (!isAbort(error)) wheels.replaceChildren(errorPanel(error, () => void look()));
       throw error;
     }
   }

@@ -66,7 +66,7 @@ export function mount(root, route, signal) {
             ],
       );
     } catch (error) {
-      if (!isAbort(error)) room.replaceChildren(errorPanel(error));
+      if (!isAbort(error)) room.replaceChildren(errorPanel(error, () => void look()));
       throw error;
     }
   }
