@@ -103,6 +103,14 @@ def test_the_exit_code_tells_how_it_ended(call: Caller, end: str, code: int, sai
     assert call("submit", "hello", "--wait", "--output", "id") == (code, "r1\n", said)
 
 
+def test_the_rounds_of_a_loop_are_counted(call: Caller) -> None:
+    tallies = {"work": {"ok": 298, "failed": 1, "not_started": 1}, "fetch": {"ok": 2, "failed": 0, "not_started": 0}}
+    _ends_with(call.gateway, {**DONE, "task_tallies": tallies})
+    assert call("submit", "hello", "--wait").json["task_tallies"] == tallies
+    shown = call("get", "r1", "--output", "table").out
+    assert "rounds: work 298 ok, 1 failed, 1 not started; fetch 2 ok\n" in shown
+
+
 def test_a_table_at_the_end(call: Caller) -> None:
     done = call("submit", "hello", "--wait", "--output", "table")
     assert done.code == 0

@@ -161,11 +161,6 @@ def retries_exhausted_in_a_loop() -> Built:
 
 
 @case
-def isolated_failure_in_a_loop() -> Built:
-    return Built(Flow() >> failing("a", fail_policy="isolate")[2] >> returning("b"))
-
-
-@case
 def isolated_failure_before_a_block() -> Built:
     return Built(Flow() >> failing("a", fail_policy="isolate") >> returning("b")[2])
 

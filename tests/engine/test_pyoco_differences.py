@@ -129,6 +129,15 @@ def test_parameters_must_be_of_built_in_types(engine: Engine, value: object) -> 
     assert ours.notes == []
 
 
+def test_an_isolated_failure_in_a_loop_ends_only_its_round(engine: Engine) -> None:
+    def build() -> Built:
+        return Built(Flow() >> failing("a", fail_policy="isolate")[2] >> returning("b", 1))
+
+    assert run_on_pyoco(build()).results == {}
+    ours = run_on_ours(engine, build())
+    assert (ours.error, ours.results) == (None, {"b": 1})
+
+
 def test_a_stop_interrupts_those_still_running(engine: Engine) -> None:
     """pyoco waits for them, however long they take."""
 

@@ -2,6 +2,8 @@
 
 A block is a node that stays at work while nodes inside it are created and run. Its code is run again from the beginning
 by whoever takes over: nodes that ended are taken as they ended, so the same choices are made and the same ids given.
+
+A task of a loop that isolates its failure ends its round, and the loop continues with the others (see ``app.rounds``).
 """
 
 from functools import partial
@@ -10,8 +12,9 @@ from typing import Any
 from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # type: ignore[import-untyped]
 
 from pyoco_server.app.context import Place
+from pyoco_server.app.rounds import Rounds
 from pyoco_server.app.value_errors import lost_behind
-from pyoco_server.app.work import BlockFailedError, Work
+from pyoco_server.app.work import BlockFailedError, ChildFailedError, Work
 from pyoco_server.flows.bounded_expressions import evaluate
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
 from pyoco_server.flows.plan import name_steps
@@ -31,11 +34,7 @@ async def run_block(work: Work, node_id: str, block: Step, place: Place) -> None
         case Until():
             await _until(work, node_id, block, place)
         case Parallel():
-            bodies = [
-                partial(_body, work, f"{node_id}[{index}]", branch, place)
-                for index, branch in enumerate(block.branches)
-            ]
-            await work.together(node_id, bodies)
+            await _parallel(work, node_id, block, place)
         case TaskStep():  # last of a closed set
             raise TypeError("a task is not a block")
 
@@ -43,6 +42,37 @@ async def run_block(work: Work, node_id: str, block: Step, place: Place) -> None
 async def _body(work: Work, node_id: str, steps: Steps, place: Place) -> None:
     for child_id, step in name_steps(steps, f"{node_id}/"):
         await work.child(child_id, step, place)
+
+
+async def _round(work: Work, node_id: str, steps: Steps, place: Place, rounds: Rounds) -> bool:
+    """Run one round of a loop and count it; False if a task failed in it that isolates its failure."""
+    rounds.begin()
+    try:
+        await _body(work, node_id, steps, place)
+    except ChildFailedError as failure:
+        rounds.fail(failure.node)
+        if not failure.is_isolated:
+            raise
+        return False
+    rounds.succeed()
+    return True
+
+
+async def _parallel(work: Work, node_id: str, block: Parallel, place: Place) -> None:
+    """Run the branches side by side; an isolated failure ends its branch at once and the round when all have ended."""
+    isolated: list[ChildFailedError] = []
+
+    async def branch(index: int, steps: Steps) -> None:
+        try:
+            await _body(work, f"{node_id}[{index}]", steps, place)
+        except ChildFailedError as failure:
+            if not failure.is_isolated:
+                raise
+            isolated.append(failure)
+
+    await work.together(node_id, [partial(branch, *one) for one in enumerate(block.branches)])
+    if isolated:
+        raise work.first_isolated(isolated)
 
 
 async def _switch(work: Work, node_id: str, block: Switch, place: Place) -> None:
@@ -66,9 +96,10 @@ async def _repeat(work: Work, node_id: str, block: Repeat, place: Place) -> None
         raise BlockFailedError(TypeError("Repeat count must evaluate to an integer."))
     if count < 0:
         raise BlockFailedError(ValueError("Repeat count cannot be negative."))
+    rounds = work.count_rounds(node_id, block.body, count)
     for index in range(count):
         frame = {"name": "repeat", "type": "repeat", "index": index, "iteration": index + 1, "count": count}
-        await _body(work, f"{node_id}[{index}]", block.body, place.inside(frame))
+        await _round(work, f"{node_id}[{index}]", block.body, place.inside(frame), rounds)
 
 
 async def _for_each(work: Work, node_id: str, block: ForEach, place: Place) -> None:
@@ -76,16 +107,18 @@ async def _for_each(work: Work, node_id: str, block: ForEach, place: Place) -> N
     if not isinstance(items, list | tuple):
         raise BlockFailedError(TypeError("ForEach source must evaluate to a list or tuple."))
     waiting = iter(enumerate(items))
+    rounds = work.count_rounds(node_id, block.body, len(items))
 
-    async def rounds() -> None:
+    async def one_after_the_other() -> None:
         for index, item in waiting:
-            await _body(work, f"{node_id}[{index}]", block.body, _round(block, place, index, item, len(items)))
+            inside = _place_of_item(block, place, index, item, len(items))
+            await _round(work, f"{node_id}[{index}]", block.body, inside, rounds)
 
     if items:
-        await work.together(node_id, [rounds] * min(block.parallel, len(items)))
+        await work.together(node_id, [one_after_the_other] * min(block.parallel, len(items)))
 
 
-def _round(block: ForEach, place: Place, index: int, item: Any, count: int) -> Place:  # noqa: ANN401
+def _place_of_item(block: ForEach, place: Place, index: int, item: Any, count: int) -> Place:  # noqa: ANN401
     frame = {
         "name": f"foreach:{block.item or block.over}",
         "type": "foreach",
@@ -101,11 +134,12 @@ def _round(block: ForEach, place: Place, index: int, item: Any, count: int) -> P
 async def _until(work: Work, node_id: str, block: Until, place: Place) -> None:
     limit = block.max_iter or DEFAULT_MAX_ITER
     held: bool | None = None
+    rounds = work.count_rounds(node_id, block.body)
     for index in range(limit):
         frame = {"name": "until", "type": "until", "index": index, "iteration": index + 1, "count": limit}
         inside = place.inside({**frame, "condition": held})
-        await _body(work, f"{node_id}[{index}]", block.body, inside)
-        held = await _holds(work, node_id, index, block.condition, inside)
+        is_complete = await _round(work, f"{node_id}[{index}]", block.body, inside, rounds)
+        held = is_complete and await _holds(work, node_id, index, block.condition, inside)
         if held:
             return
     raise BlockFailedError(UntilMaxIterationsExceeded(block.condition, limit))

@@ -4,7 +4,8 @@ A snapshot is worked out from events alone; only ``heartbeat_at`` and ``driven_b
 whether somebody is taking care of the run right now.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -12,8 +13,9 @@ import msgspec
 
 from pyoco_server.app.outputs import TEXT_ONLY, VALUE, is_stored, kind_of
 from pyoco_server.app.plans import named_code
+from pyoco_server.app.rounds import failed_node, is_in_loop, is_isolating, not_started_in, rounds_in, tallies
 from pyoco_server.app.run_input import PLATFORM, RunInput
-from pyoco_server.app.statuses import run_status, task_status
+from pyoco_server.app.statuses import TaskStatus, run_status, task_status
 from pyoco_server.app.unused_told import UNUSED, Unused, read_unused
 from pyoco_server.app.value_codec import KIND, OutputKind
 from pyoco_server.app.wheels_used import WHEELS, with_more
@@ -52,6 +54,15 @@ DECLINED_BY: Final = "declined_by"
 
 UNUSED_PARAMS: Final = "unused_params"
 """The field of a snapshot that names parameters nothing takes, each with what may have been meant."""
+
+
+TASK_TALLIES: Final = "task_tallies"
+"""The field of a snapshot that counts, for each task inside a loop, the rounds it succeeded and failed in.
+
+It is there as soon as a task inside a loop isolates its failures, or a round has failed."""
+
+_LOOPS: Final = frozenset({"ForEach", "Repeat", "Until"})
+_LIVE: Final = frozenset({NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING})
 
 
 def read_hold(snapshot: JsonObject) -> JsonObject | None:
@@ -94,6 +105,9 @@ class RunProjection:
         self._input: RunInput | None = None
         self._platform: object = None
         self._records: dict[str, _TaskRecord] = {}
+        self._loops: set[str] = set()
+        self._not_started: Counter[str] = Counter()
+        self._isolates_rounds = False
         self._updated_at = 0.0
         self._worker_id: str | None = None
         self._wheels: dict[str, str] = {}
@@ -142,9 +156,13 @@ class RunProjection:
         self._wheels = with_more(self._wheels, _detail_of(payload).get(WHEELS))
 
     def _node_created(self, _: Event, payload: NodeCreated) -> None:
-        task = payload.described.get("task")
+        described = payload.described
+        task = described.get("task")
         if isinstance(task, str):
             self._records[payload.node_id] = _TaskRecord(task)
+            self._isolates_rounds |= is_isolating(described) and is_in_loop(payload.node_id)
+        elif payload.node_type in _LOOPS:
+            self._loops.add(payload.node_id)
 
     def _node_started(self, event: Event, payload: NodeStarted) -> None:
         self._worker_id = worker_name(payload.worker_id) or self._worker_id
@@ -167,6 +185,8 @@ class RunProjection:
         record = self._records.get(payload.node_id)
         if record is not None:
             record.ended_at = _seconds(event.occurred_at)
+        elif payload.node_id in self._loops and isinstance(payload, NodeFailed):
+            self._count_not_started(rounds_in(payload.error))
 
     def _node_succeeded(self, event: Event, payload: NodeSucceeded) -> None:
         record = self._records.get(payload.node_id)
@@ -178,6 +198,13 @@ class RunProjection:
             record.is_kept_elsewhere = is_stored(output) and record.kind is not OutputKind.PICKLE
             text = output.get(TEXT_ONLY)
             record.text = text[:LONGEST_SHOWN] if isinstance(text, str) else None
+        elif payload.node_id in self._loops:
+            self._count_not_started((payload.output or {}).get(VALUE))
+
+    def _count_not_started(self, result: object) -> None:
+        counts = not_started_in(result)
+        self._isolates_rounds |= bool(counts)
+        self._not_started.update(counts)
 
     _TAKE: ClassVar[dict[type[Payload], Callable[["RunProjection", Event, Any], None]]] = {
         ExecutionCreated: _created,
@@ -246,6 +273,8 @@ class RunProjection:
             snapshot["code"] = {"sha256": self._codes[-1]}
             if len(self._codes) > 1:
                 snapshot["code"]["started_with"] = self._codes[0]
+        if self._isolates_rounds:
+            snapshot[TASK_TALLIES] = tallies(self._tasks_of_nodes(), self.state.nodes.get, self._not_started)
         if self._wheels:
             snapshot[WHEELS] = dict(self._wheels)
         if self._unused:
@@ -264,13 +293,20 @@ class RunProjection:
         return None if record is None else record.wait
 
     def _tasks(self) -> dict[str, str]:
-        """By task name; of a task that runs many times, the newest."""
-        nodes = self.state.nodes
-        return {
-            record.task: task_status(nodes[node_id].status).value
-            for node_id, record in self._records.items()
-            if node_id in nodes
-        }
+        """By task name; of a task that runs many times the newest, unless none runs and one has failed."""
+        newest: dict[str, str] = {}
+        failed: set[str] = set()
+        live: set[str] = set()
+        for _, record, node in self._with_state():
+            newest[record.task] = task_status(node.status).value
+            if node.status is NodeStatus.FAILED:
+                failed.add(record.task)
+            elif node.status in _LIVE:
+                live.add(record.task)
+        return newest | dict.fromkeys(failed - live, TaskStatus.FAILED.value)
+
+    def _tasks_of_nodes(self) -> Iterator[tuple[str, str]]:
+        return ((node_id, record.task) for node_id, record in self._records.items() if node_id in self.state.nodes)
 
     def _record(self, node_id: str) -> JsonObject:
         node, record = self.state.nodes[node_id], self._records[node_id]
@@ -318,7 +354,8 @@ class RunProjection:
         if failure is None:
             return None
         error = failure.get("error") or {}
-        reason = failure.get("reason") or "failed"
+        inner = failed_node(error) if failure.get("failedNodeId") else None
+        reason = f"node '{inner}' failed" if inner else failure.get("reason") or "failed"
         code, message = error.get("code"), error.get("message")
         if not message:  # some exceptions have a name and no words
             return f"{reason}: {code}" if code else reason

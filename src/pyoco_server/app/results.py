@@ -13,6 +13,7 @@ from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco
 from pyoco_server.app.context import RunScope
 from pyoco_server.app.lazy_values import Deferred, LazyDict, LostValue
 from pyoco_server.app.outputs import STORED, VALUE, Outputs, Owner, inline_value, is_stored
+from pyoco_server.app.rounds import is_in_loop, is_isolating, is_marked_isolated
 from pyoco_server.app.value_codec import KIND
 from pyoco_server.core import Event, ExecutionState, initial_state
 from pyoco_server.core.payloads import (
@@ -46,7 +47,10 @@ class ResultKeeper:
         self._task_of: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._in_hand: dict[Owner, Any] = {}
         self.failed: dict[str, None] = {}
-        """Nodes that failed, in the order in which they did."""
+        """Nodes that failed, in the order in which they did; without those in ``isolated``."""
+        self.isolated: dict[str, None] = {}
+        """Nodes whose failure ended only their round, in the order in which they failed."""
+        self._isolating: set[str] = set()
         self.decisions: dict[tuple[str, str], Any] = {}
         """What blocks decided, by node and key."""
 
@@ -76,6 +80,8 @@ class ResultKeeper:
         if isinstance(task, str):
             self._task_of[payload.node_id] = (task, _paths(described.get("outputs")))
             self._scope.note(task, TaskState.PENDING)
+            if is_isolating(described) and is_in_loop(payload.node_id):
+                self._isolating.add(payload.node_id)
 
     def _node_started(self, payload: NodeStarted) -> None:
         self._note(payload, TaskState.RUNNING)
@@ -88,7 +94,8 @@ class ResultKeeper:
 
     def _node_failed(self, payload: NodeFailed) -> None:
         self._note(payload, TaskState.FAILED)
-        self.failed[payload.node_id] = None
+        is_isolated = payload.node_id in self._isolating or is_marked_isolated(payload.error)
+        (self.isolated if is_isolated else self.failed)[payload.node_id] = None
 
     def _node_canceled(self, payload: NodeCanceled) -> None:
         self._note(payload, TaskState.CANCELLED)

@@ -20,6 +20,7 @@ from pyoco_server.app.ports import UnavailableError, Workshop
 from pyoco_server.app.progress import ProgressDesk
 from pyoco_server.app.recomputing import Recomputer
 from pyoco_server.app.results import ResultKeeper
+from pyoco_server.app.rounds import ROUNDS, Rounds, described_in_round, error_of_block, is_in_loop
 from pyoco_server.app.starting import Starter
 from pyoco_server.app.value_codec import received
 from pyoco_server.app.value_errors import ResultLostError
@@ -39,7 +40,7 @@ from pyoco_server.core import (
 from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress, StartNode, SucceedNode
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
-from pyoco_server.flows.model import Isolation, Step, TaskSpec, TaskStep, WaitSpec
+from pyoco_server.flows.model import Isolation, Step, Steps, TaskSpec, TaskStep, WaitSpec
 from pyoco_server.flows.plan import block_type, task_node
 from pyoco_server.logs import log_error
 
@@ -47,11 +48,12 @@ _log = logging.getLogger(__name__)
 
 
 class ChildFailedError(Exception):
-    """A node inside a block did not succeed, so the block cannot."""
+    """A node inside a block did not succeed, so the block cannot; ``is_isolated``: it ends only the round around it."""
 
-    def __init__(self, node: NodeState) -> None:
+    def __init__(self, node: NodeState, *, is_isolated: bool = False) -> None:
         super().__init__(f"node '{node.node_id}' ended {node.status}")
         self.node = node
+        self.is_isolated = is_isolated
 
 
 RunBlock = Callable[["Work", str, Step, Place], Coroutine[Any, Any, None]]
@@ -109,6 +111,7 @@ class Work:
         self._places: dict[str, Place] = {}
         self._attempts: dict[str, Attempt] = {}
         self._given_up: set[str] = set()
+        self._rounds: dict[str, Rounds] = {}
         self._progress = ProgressDesk()
         self._walked: str | None = None
         self._recomputer: Recomputer | None = None
@@ -253,7 +256,16 @@ class Work:
             await self._run_block(self, node_id, step, place)
         node = await self.driver.end_of(node_id)
         if node.status != "SUCCEEDED":
-            raise ChildFailedError(node)
+            raise ChildFailedError(node, is_isolated=node_id in self._keeper.isolated)
+
+    def count_rounds(self, node_id: str, body: Steps, total: int | None = None) -> Rounds:
+        """Begin to count the rounds of a loop; the counts become part of how it ends."""
+        self._rounds[node_id] = rounds = Rounds(node_id, body, total)
+        return rounds
+
+    def first_isolated(self, failures: Sequence[ChildFailedError]) -> ChildFailedError:
+        """Of several failures that end the same round, the one that the log has first."""
+        return min(failures, key=lambda failure: [*self._keeper.isolated].index(failure.node.node_id))
 
     async def decide_once(self, node_id: str, key: str, evaluate: Callable[[], Any]) -> Any:  # noqa: ANN401 any value
         """What a block decided about ``key``: as the log has it, or decided now and put on record.
@@ -312,7 +324,8 @@ class Work:
         if not isinstance(step, TaskStep):
             return _commit(add_node(state, node_id, block_type(step), **self._when()), state)
         node = task_node(node_id, step.task)
-        added = add_node(state, node_id, node.node_type, retries=node.retries, described=node.extra, **self._when())
+        described = described_in_round(step.task, node.extra) if is_in_loop(node_id) else node.extra
+        added = add_node(state, node_id, node.node_type, retries=node.retries, described=described, **self._when())
         return _commit(added, state)
 
     def _when(self) -> dict[str, Any]:
@@ -395,16 +408,25 @@ class Work:
         try:
             await self._run_block(self, node_id, block, self._places.get(node_id, Place()))
         except ChildFailedError as failure:
-            error = failure.node.error or {"code": "CHILD_CANCELED", "message": str(failure)}
-            await self._tell(FailNode, node_id, error=error, retryable=False)
+            await self._fail_block(node_id, error_of_block(failure.node, isolated=failure.is_isolated))
         except TooLateError:  # another worker has the run now
             return
         except ResultLostError as lost:
-            await self._tell(FailNode, node_id, error=describe(lost), retryable=False)
+            await self._fail_block(node_id, describe(lost))
         except BlockFailedError as failure:
-            await self._tell(FailNode, node_id, error=describe(failure.error), retryable=False)
+            await self._fail_block(node_id, describe(failure.error))
         else:
-            await self._tell(SucceedNode, node_id, output={VALUE: None})
+            await self._tell(SucceedNode, node_id, output={VALUE: self._result_of_rounds(node_id)})
+
+    async def _fail_block(self, node_id: str, error: JsonObject) -> None:
+        rounds = self._result_of_rounds(node_id)
+        if rounds is not None:
+            error = {**error, "detail": {**error.get("detail", {}), ROUNDS: rounds}}
+        await self._tell(FailNode, node_id, error=error, retryable=False)
+
+    def _result_of_rounds(self, node_id: str) -> JsonObject | None:
+        rounds = self._rounds.pop(node_id, None)
+        return None if rounds is None else rounds.result(self._execution.state)
 
     async def walk_inside(self, node_id: str) -> None:
         """Make the steps known that are inside the finished block around a node: run its code, which calls nothing.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -13,6 +13,13 @@ from pyoco_server.app.unused_told import read_unused
 from pyoco_server.cli.descriptions import LONGEST_REMARK, duration, failure, one_line, progress, prompt_text, shown
 from pyoco_server.cli.output import STYLES, cell, console, moment
 from pyoco_server.core.wire import JsonObject
+
+_ROUND_WORDS: Final = {
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "running": "running",
+    "not_started": "not started",
+}
 
 
 def snapshot_view(snapshot: JsonObject) -> RenderableType:
@@ -56,6 +63,7 @@ def _remarks(snapshot: JsonObject) -> list[tuple[str, str]]:
     told = {
         "params": shown(snapshot["params"]) if snapshot.get("params") else None,
         "unused params": ", ".join(_unused(snapshot)),
+        "rounds": "; ".join(_rounds(snapshot)),
         "worker": snapshot.get("worker_id"),
         "wheels": ", ".join(map(str, snapshot["wheels"])) if isinstance(snapshot.get("wheels"), dict) else None,
         "updated": moment(snapshot.get("updated_at")),
@@ -69,6 +77,22 @@ def _remarks(snapshot: JsonObject) -> list[tuple[str, str]]:
 def _unused(snapshot: JsonObject) -> list[str]:
     found = read_unused(snapshot.get("unused_params")) or {}
     return [f"{name} (did you mean {near}?)" if near else name for name, near in found.items()]
+
+
+def _rounds(snapshot: JsonObject) -> list[str]:
+    """For each task inside a loop, how many of its rounds ended in which way."""
+    tallies = snapshot.get("task_tallies")
+    return [
+        f"{name} {', '.join(_counts(tally))}"
+        for name, tally in (tallies.items() if isinstance(tallies, dict) else ())
+        if isinstance(tally, dict)
+    ]
+
+
+def _counts(tally: JsonObject) -> list[str]:
+    """The number of rounds that succeeded, and the other numbers that are not zero."""
+    others = [f"{tally[name]} {word}" for name, word in _ROUND_WORDS.items() if tally.get(name)]
+    return [f"{tally.get('ok', 0)} ok", *others]
 
 
 def _tasks(snapshot: JsonObject) -> Table | None:

@@ -133,6 +133,16 @@ class Code(_Open):
     started_with: Annotated[str | None, Field(description="The first digest, if it was another one.")] = None
 
 
+class TaskTally(BaseModel):
+    """The rounds of a loop, as one task in it ended."""
+
+    ok: int
+    failed: int
+    cancelled: int = 0
+    running: int = 0
+    not_started: Annotated[int, Field(description="Rounds that ended, or were not begun, before the task.")]
+
+
 class RunSnapshot(_Open):
     """How a run stands."""
 
@@ -164,6 +174,13 @@ class RunSnapshot(_Open):
     unused_params: Annotated[
         dict[str, str | None], Field(description="Parameters nothing takes, each with what may have been meant.")
     ] = {}
+    task_tallies: Annotated[
+        dict[str, TaskTally],
+        Field(
+            description="For each task inside a loop, its rounds by outcome; present when a task of a loop has "
+            "`fail_policy: isolate`, or when a round has failed."
+        ),
+    ] = {}
     driven_outside: Annotated[bool, Field(description="Driven through `/executions`, not by a worker.")] = False
 
 
@@ -183,6 +200,7 @@ class RunTasks(_Open):
     status: RunStatus
     tasks: dict[str, TaskStatus]
     task_records: dict[str, Any]
+    task_tallies: dict[str, TaskTally]
     task_records_truncated: bool
 
 

@@ -15,6 +15,7 @@ _TASKS: Final[JsonObject] = {
     "status": None,
     "tasks": {},
     "task_records": {},
+    "task_tallies": {},
     "task_records_truncated": False,
     "waiting": [],
     "updated_at": None,

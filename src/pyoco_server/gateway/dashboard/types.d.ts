@@ -43,6 +43,15 @@ interface Run {
   unused_params?: Record<string, string | null>;
   held?: { needs: string[]; since: number; seen_by: string };
   code?: { sha256: string; started_with?: string };
+  task_tallies?: Record<string, TaskTally>;
+}
+
+interface TaskTally {
+  ok: number;
+  failed: number;
+  cancelled?: number;
+  running?: number;
+  not_started: number;
 }
 
 interface RunPage {

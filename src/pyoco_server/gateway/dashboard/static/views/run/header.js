@@ -131,6 +131,7 @@ function rows(run) {
       t("run.code"),
       run.code ? h("code", { class: "mono", title: run.code.sha256 }, run.code.sha256.slice(0, 12)) : null,
     ],
+    [t("run.rounds"), run.task_tallies ? talliesFact(run.task_tallies) : null],
     [t("run.wheels"), run.wheels ? wheelsFact(run.wheels) : null],
     [
       t("run.submitted"),
@@ -161,6 +162,21 @@ function rows(run) {
 function unusedFact(unused) {
   const named = Object.entries(unused).map(([name, near]) => (near ? t("run.unused_meant", { name, near }) : name));
   return h("span", { class: "bad-text", title: t("run.unused_text") }, named.join(", "));
+}
+
+/** The rounds of loops, a line for each task. @param {Record<string, TaskTally>} tallies */
+function talliesFact(tallies) {
+  const lines = Object.entries(tallies).map(([task, tally]) => {
+    const counts = [
+      t("run.rounds_ok", { count: tally.ok }),
+      tally.failed ? t("run.rounds_failed", { count: tally.failed }) : "",
+      tally.cancelled ? t("run.rounds_cancelled", { count: tally.cancelled }) : "",
+      tally.running ? t("run.rounds_running", { count: tally.running }) : "",
+      tally.not_started ? t("run.rounds_not_started", { count: tally.not_started }) : "",
+    ].filter(Boolean);
+    return h("div", tally.failed ? { class: "bad-text" } : null, `${task}: ${counts.join(", ")}`);
+  });
+  return h("div", { class: "tallies" }, lines);
 }
 
 /** @param {Record<string, string>} wheels */
