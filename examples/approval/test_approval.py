@@ -10,7 +10,6 @@ from pyoco_server.testing import (
     FlowTester,
     assert_canceled,
     assert_completed,
-    assert_failed,
     assert_never_started,
     assert_waiting,
 )
@@ -45,12 +44,15 @@ def test_a_day_is_not_too_long(flow_tester: FlowTester) -> None:
     assert_waiting(flow_tester.look(run_id), "decision")
 
 
-@pytest.mark.parametrize("answer", [True, "yes", {"approved": "maybe"}, None])
-def test_an_answer_that_is_none_pays_nothing(flow_tester: FlowTester, answer: Any) -> None:  # noqa: ANN401 any JSON
-    """The run fails where the answer is looked at."""
+@pytest.mark.parametrize("answer", [True, "yes", {"approved": "maybe", "by": "eve"}, {"approved": True}, None])
+def test_an_answer_that_does_not_fit_is_refused(flow_tester: FlowTester, answer: Any) -> None:  # noqa: ANN401 any JSON
+    """The wait continues, and takes an answer that fits."""
     run_id = _brought_to_the_wait(flow_tester)
-    flow_tester.resume(run_id, "decision", answer)
-    assert_failed(flow_tester.wait(run_id), node="settle", code="TypeError")
+    with pytest.raises(ValueError, match="does not fit the form of 'decision'"):
+        flow_tester.resume(run_id, "decision", answer)
+    assert_waiting(flow_tester.look(run_id), "decision")
+    flow_tester.resume(run_id, "decision", {"approved": False, "by": "grace"})
+    assert_completed(flow_tester.wait(run_id))
 
 
 def test_somebody_cancels(flow_tester: FlowTester) -> None:

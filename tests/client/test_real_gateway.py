@@ -253,3 +253,25 @@ def test_those_who_wait_survive_a_restart_of_everything(tmp_path: Path) -> None:
         waits.join(100)
         assert ended[0]["status"] == "COMPLETED"
         assert list(watching)[-1]["status"] == "COMPLETED"
+
+
+def test_an_answer_that_does_not_fit_the_form_is_refused_by_field(client: Client, started: Platform) -> None:
+    form = "flow: { graph: ask }\ntasks: { ask: { wait: { prompt: { fields: { ok: boolean } } } } }\n"
+    run_id = client.submit_yaml(form, "form")
+    assert next(seen for seen in client.watch(run_id, timeout=LIMIT_SEC) if seen["waiting"])
+    with pytest.raises(ApiError, match=r"input\.ok") as refused:
+        client.resume(run_id, "ask", {"ok": "maybe"})
+    assert (refused.value.status, refused.value.err_id) == (422, "ERR-PYOCO-0002")
+    assert [problem["loc"] for problem in refused.value.details["problems"]] == [["input", "ok"]]
+
+    async def asked() -> None:
+        async with AsyncClient(started.url, lang="en") as other:
+            with pytest.raises(ApiError, match=r"input\.ok"):
+                await other.resume(run_id, "ask", {"ok": 1})
+
+    asyncio.run(asked())
+    done = call(Path.cwd(), "resume", run_id, "ask", "--input", '{"ok": "maybe"}', "--server", started.url)
+    assert done.returncode != 0
+    assert "input.ok" in done.stderr
+    client.resume(run_id, "ask", {"ok": True})
+    assert client.wait(run_id, LIMIT_SEC)["task_records"]["ask"]["output"] == {"ok": True}

@@ -28,6 +28,7 @@ from pyoco_server.app.ports import (
     Unsubscribe,
 )
 from pyoco_server.core import (
+    ActorKind,
     CancelMode,
     Command,
     Commit,
@@ -39,7 +40,8 @@ from pyoco_server.core import (
     initial_state,
     orchestrate,
 )
-from pyoco_server.core.commands import CancelExecution, FailNode, ReportNodeProgress
+from pyoco_server.core.commands import CancelExecution, FailNode, ReportNodeProgress, ResumeNode
+from pyoco_server.flows.forms import check_answer
 
 Decision = Callable[[ExecutionState], Commit]
 Listener = Callable[[Sequence[Event], ExecutionState], None]
@@ -171,8 +173,12 @@ class Execution:
         observed: bool = False,
         cancel_mode: CancelMode = CancelMode.WAIT_FOR_WORKERS,
     ) -> Commit:
-        """What a command leads to from ``state``, written nowhere yet."""
-        return commit(
+        """What a command leads to from ``state``, written nowhere yet.
+
+        CommandRejected if a guard refuses it; AnswerError if it resumes a wait with what its form does not take. A
+        deadline's default is not checked again: it was when the flow was read.
+        """
+        made = commit(
             self.graph,
             state,
             command,
@@ -181,6 +187,9 @@ class Execution:
             observed=observed,
             cancel_mode=cancel_mode,
         )
+        if isinstance(command, ResumeNode) and made.events and command.actor.kind is not ActorKind.SCHEDULER:
+            check_answer(command.node_id, state.nodes[command.node_id].prompt, command.extra.get("input"))
+        return made
 
     def ended_now(self, state: ExecutionState) -> Commit:
         """A decision: the cancel that was asked for ends, with or without those at work."""

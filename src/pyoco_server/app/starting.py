@@ -19,6 +19,7 @@ from pyoco_server.core.commands import NodeCommand, PutNodeWaiting, StartNode
 from pyoco_server.core.payloads import NodeReady, NodeStarted
 from pyoco_server.core.wire import JsonObject, rfc3339
 from pyoco_server.flows.model import Step, TaskStep, WaitSpec
+from pyoco_server.flows.prompts import has_templates
 
 
 class Starter:
@@ -112,17 +113,19 @@ class Starter:
             node, step = state.nodes[payload.node_id], self.steps[payload.node_id]
             if node.status is NodeStatus.READY:
                 yield self.command(StartNode, node.node_id, attempt=node.attempt + 1, worker_id=self.worker_id)
-                if isinstance(step, TaskStep) and step.task.wait is not None:
-                    yield self.waiting(node.node_id, step.task.wait)
+                wait = step.task.wait if isinstance(step, TaskStep) else None
+                if wait is not None and not has_templates(wait.prompt):  # else when the results before it are known
+                    yield self.waiting(node.node_id, wait)
 
-    def waiting(self, node_id: str, wait: WaitSpec) -> Command:
-        """Put a node to wait, for as long as its author allows."""
+    def waiting(self, node_id: str, wait: WaitSpec, prompt: Mapping[str, Any] | None = None) -> Command:
+        """Put a node to wait, for as long as its author allows; ``prompt`` is the wait's, rendered."""
+        asked = dict(wait.prompt if prompt is None else prompt)
         extra: JsonObject = {}
         if wait.deadline_sec is not None:
             extra["deadline"] = rfc3339(self._clock.now() + timedelta(seconds=wait.deadline_sec))
             if wait.has_default:
                 extra["default"] = wait.default
-        return self.command(PutNodeWaiting, node_id, wait_key=wait.key, prompt=dict(wait.prompt), extra=extra)
+        return self.command(PutNodeWaiting, node_id, wait_key=wait.key, prompt=asked, extra=extra)
 
     def command(self, command: type[NodeCommand], node_id: str, **fields: Any) -> Command:  # noqa: ANN401 wire fields
         """A command about a node of this run."""

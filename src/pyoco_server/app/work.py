@@ -40,8 +40,10 @@ from pyoco_server.core import (
 from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress, StartNode, SucceedNode
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.model import Isolation, Step, Steps, TaskSpec, TaskStep, WaitSpec
 from pyoco_server.flows.plan import block_type, task_node
+from pyoco_server.flows.prompts import has_templates, rendered
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
@@ -179,7 +181,12 @@ class Work:
 
     async def _wait(self, node_id: str, wait: WaitSpec) -> None:
         """Put a node to wait, unless the commit that began it has: somebody may have resumed it since."""
-        waiting = self._starter.waiting(node_id, wait)
+        try:
+            prompt = self._rendered(node_id, wait)
+        except FlowError as error:
+            await self._tell(FailNode, node_id, error=describe(error), retryable=False)
+            return
+        waiting = self._starter.waiting(node_id, wait, prompt)
 
         def decision(state: ExecutionState) -> Commit:
             node = state.nodes[node_id]
@@ -192,6 +199,12 @@ class Work:
         given = self._execution.state.nodes[node_id].resumption
         if given is not None:
             await self.wake(node_id, given)
+
+    def _rendered(self, node_id: str, wait: WaitSpec) -> Mapping[str, Any]:
+        if self._execution.state.nodes[node_id].status is NodeStatus.WAITING or not has_templates(wait.prompt):
+            return wait.prompt
+        context = self.scope.context(self._places.get(node_id, Place()))
+        return rendered(wait.prompt, ctx=context.expression_data(), env=context.env_data())
 
     async def retry(self, node_id: str) -> None:
         """Begin another attempt after the pause the task's policy asks for."""

@@ -25,6 +25,7 @@ from pyoco_server.cli.view import View
 from pyoco_server.core import CommandRejected, Event, ExecutionState, NodeStatus
 from pyoco_server.core.payloads import NodeWaiting
 from pyoco_server.engine import Engine, EngineClosedError, RunResult, UnknownRunError
+from pyoco_server.flows.forms import AnswerError
 from pyoco_server.flows.model import FlowModel
 
 COMPLETED, FAILED, STOPPED = 0, 1, 130
@@ -52,7 +53,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """The answer to a question came too late."""
+    """The answer to a question does not fit its form, or came too late."""
 
     node_id: str
     why: str
@@ -176,7 +177,11 @@ class LocalRun:
     def _answer(self, node_id: str, value: Any) -> None:  # noqa: ANN401 any JSON value
         try:
             self._engine.resume(self._run_id, node_id, value)
-        except (CommandRejected, UnknownRunError) as refusal:  # its deadline, or a cancel, was quicker
+        except (
+            AnswerError,
+            CommandRejected,
+            UnknownRunError,
+        ) as refusal:  # a deadline, or a cancel, may be first
             self._inbox.put(_Refused(node_id, str(refusal)))
 
     def _on_end_of_input(self) -> None:

@@ -9,7 +9,9 @@ from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 from pyoco_server.core import DecodeError
 from pyoco_server.core.wire import parse_object
 from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.forms import AnswerError, check_answer
 from pyoco_server.flows.model import Backoff, Isolation, WaitSpec
+from pyoco_server.flows.prompts import check_prompt, has_templates
 
 _NOTHING: Final = object()
 LONGEST_WAIT_SEC: Final = 10 * 366 * 24 * 3600
@@ -27,6 +29,9 @@ def wait(
 
     ``Flow() >> draft >> wait("approval", prompt={"question": "ok?"}) >> publish``: what it is resumed with is its
     result. When ``deadline_sec`` passes it yields ``default``, or fails without one.
+
+    A ``schema`` in the prompt says what an answer must be: another one is refused, and the wait continues.
+    Templates in the prompt, such as ``{{ results.draft }}``, are rendered when the wait starts.
     """
     if not name.isidentifier():
         raise FlowError(f"wait({name!r}): the name must be an identifier, such as 'approval'")
@@ -38,15 +43,28 @@ def wait(
         parse_object({"prompt": prompt, "default": None if default is _NOTHING else default})
     except DecodeError as error:
         raise FlowError(f"wait({name!r}): prompt and default must be JSON: {error}") from error
+    asked = {"text": prompt} if isinstance(prompt, str) else dict(prompt or {})
+    _check_prompt(name, asked, default)
     waiting = Task(func=_never_called, name=name)
     waiting.wait = WaitSpec(
         key=key or name,
-        prompt={"text": prompt} if isinstance(prompt, str) else dict(prompt or {}),
+        prompt=asked,
         deadline_sec=deadline_sec,
         has_default=default is not _NOTHING,
         default=None if default is _NOTHING else default,
     )
     return TaskWrapper(waiting)
+
+
+def _check_prompt(name: str, prompt: Mapping[str, Any], default: Any) -> None:  # noqa: ANN401 any JSON value
+    try:
+        check_prompt(prompt)
+        if default is not _NOTHING and not has_templates(prompt):
+            check_answer(name, prompt, default)
+    except AnswerError as error:
+        raise FlowError(f"wait({name!r}): the default does not fit the prompt's form: {error.told}") from error
+    except FlowError as error:
+        raise FlowError(f"wait({name!r}): {error}") from error
 
 
 def options(

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from pyoco_server.flows.errors import FlowSyntaxError
+from pyoco_server.flows.errors import FlowError, FlowSyntaxError
+from pyoco_server.flows.forms import AnswerError, check_answer
 from pyoco_server.flows.model import (
     FlowModel,
     ForEach,
@@ -24,6 +25,7 @@ from pyoco_server.flows.model import (
     tasks_of,
 )
 from pyoco_server.flows.positions import instead_of, shown
+from pyoco_server.flows.prompts import check_prompt, has_templates
 
 _NODE: Final = re.compile(r"\$node\.([^.]+)\.")
 _RESULTS: Final = "results."
@@ -36,6 +38,8 @@ def check_submitted(model: FlowModel) -> None:
         for steps in _sequences(model.body.steps):
             _check_neighbours(model, steps)
     tasks = tasks_of(model)
+    for task in tasks:
+        _check_wait(model, task)
     names = [*dict.fromkeys(itertools.chain.from_iterable(_results_of(task) for task in tasks))]
     for task in tasks:
         for name, value in task.inputs.items():
@@ -44,6 +48,22 @@ def check_submitted(model: FlowModel) -> None:
                 problem = f"the input {shown(name)} of the task {shown(task.name)} is of {shown(used[1])}"
                 remedy = instead_of(used[1], names, "name a task of the graph")
                 raise FlowSyntaxError(*_place(model, task), f"{problem}, which the graph does not have", remedy)
+
+
+def _check_wait(model: FlowModel, task: TaskSpec) -> None:
+    """Refuse a prompt that cannot be rendered or whose schema is none, and a default that does not fit its form."""
+    if task.wait is None:
+        return
+    try:
+        check_prompt(task.wait.prompt)
+        if task.wait.has_default and not has_templates(task.wait.prompt):
+            check_answer(task.name, task.wait.prompt, task.wait.default)
+    except AnswerError as error:
+        problem = f"the default of the wait {shown(task.name)} does not fit its form: {error.told}"
+        raise FlowSyntaxError(*_place(model, task), problem, "correct the default or the form") from error
+    except FlowError as error:
+        remedy = "correct the prompt"
+        raise FlowSyntaxError(*_place(model, task), f"the wait {shown(task.name)}: {error}", remedy) from error
 
 
 def _check_neighbours(model: FlowModel, steps: Steps) -> None:

@@ -13,6 +13,7 @@ from pyoco_server.flows.errors import FlowSyntaxError
 from pyoco_server.flows.graph_terms import Word
 from pyoco_server.flows.model import Backoff, BackoffKind, Isolation, OnFailure, Origin, TaskSpec, WaitSpec
 from pyoco_server.flows.positions import Mark, shown
+from pyoco_server.flows.prompts import PromptError, check_environment
 from pyoco_server.flows.yaml_fields import LARGEST, Fields, is_nothing, number_of, wrong
 from pyoco_server.flows.yaml_reader import Mapping, Node, Scalar, plain
 
@@ -167,7 +168,7 @@ def _read_task(name: str, node: Node, mark: Mark, env: Collection[str] | None) -
         "timeout_sec": fields.seconds("timeout_sec"),
         "fail_policy": fields.choice("fail_policy", _FailPolicy),
         "isolation": fields.choice("isolation", Isolation),
-        "wait": _wait(fields),
+        "wait": _wait(fields, env),
         "recompute": fields.truth("recompute"),
     }
     source = fields.node("callable") or fields.node("use")
@@ -238,7 +239,7 @@ def _uncut(delay_sec: float | None) -> Backoff:
     return Backoff(delay_sec=delay_sec, cap_sec=max(delay_sec, usual.cap_sec))
 
 
-def _wait(fields: Fields) -> WaitSpec | None:
+def _wait(fields: Fields, env: Collection[str] | None) -> WaitSpec | None:
     written = fields.written("wait")
     if written is None:
         return None
@@ -246,15 +247,19 @@ def _wait(fields: Fields) -> WaitSpec | None:
     default = inner.written("default")
     return WaitSpec(
         key=inner.text("key") or "",  # none: the name of the node, which is known where the graph names it
-        prompt=_prompt(inner),
+        prompt=_prompt(inner, env),
         deadline_sec=inner.seconds("deadline_sec"),
         has_default=default is not None,
         default=plain(default.node) if default else None,
     )
 
 
-def _prompt(fields: Fields) -> dict[str, Any]:
+def _prompt(fields: Fields, env: Collection[str] | None) -> dict[str, Any]:
     node = fields.node("prompt")
-    if isinstance(node, Scalar):
-        return {"text": fields.text("prompt")}
-    return fields.values("prompt")
+    prompt = {"text": fields.text("prompt")} if isinstance(node, Scalar) else fields.values("prompt")
+    if node is not None and env is not None:
+        try:
+            check_environment(prompt, env)
+        except PromptError as error:
+            raise FlowSyntaxError(*node.mark, str(error), "show a result or a parameter instead") from error
+    return prompt

@@ -76,7 +76,7 @@ function labelOf(option) {
  * @returns {Form}
  */
 function bySchema(schema) {
-  const properties = schema.properties ?? (schema.type ? null : schema);
+  const properties = schema.properties ?? (isOneValue(schema) ? null : schema);
   if (!properties) {
     const one = control(schema, true);
     return {
@@ -103,6 +103,17 @@ function bySchema(schema) {
     value: () =>
       Object.fromEntries(controls.map(({ name, value }) => [name, value()]).filter(([, given]) => given !== undefined)),
   };
+}
+
+/** Is it the schema of one value, not the fields of an object by their names? @param {any} schema */
+function isOneValue(schema) {
+  if (schema.type) return true;
+  return !Object.values(schema).every((inner) => typeof inner === "string" || isPlainObject(inner));
+}
+
+/** @param {unknown} value */
+function isPlainObject(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
 /**
