@@ -33,6 +33,7 @@ from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.binding import bind
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
+from pyoco_server.flows.names import check_names
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -77,7 +78,9 @@ def _guarded(listener: Listener) -> Listener:
 
 def _authored(flow: Flow | FlowModel) -> tuple[FlowModel, Mapping[str, Function]]:
     if isinstance(flow, FlowModel):
-        return flow, bind(flow)
+        functions = bind(flow)
+        check_names(flow, functions)
+        return flow, functions
     return read_flow(flow)
 
 

@@ -45,6 +45,14 @@ def test_a_flow_in_a_file_is_run(client: httpx.Client) -> None:
     assert "workflow_yaml" not in snapshot
 
 
+def test_a_name_the_flow_does_not_have_is_refused_with_the_nearest_one(client: httpx.Client) -> None:
+    graph = "    first >> foreach(over={{ results.frist }}, item=row){ second }"
+    answer = upload(client, FLOW.replace(b"    first >> second", graph.encode()))
+    check_error(answer, 422, "ERR-PYOCO-0002")
+    assert "the flow has no result 'frist'; did you mean 'first'?" in answer.json()["detail"]
+    assert "line " in answer.json()["detail"]
+
+
 @pytest.mark.spec("004 REQ-0018", "004 §付録D GET /runs")
 def test_the_flow_travels_in_the_job(stand: Stand, client: httpx.Client) -> None:
     tag = unique("nobody")

@@ -32,6 +32,7 @@ from pyoco_server.flows.model import (
     Trigger,
     Until,
 )
+from pyoco_server.flows.names import UnknownNameError, check_names
 
 Function = Callable[..., Any]
 
@@ -44,10 +45,18 @@ class Authored(NamedTuple):
 
 
 def read_flow(flow: Flow) -> Authored:
-    """Copy a pyoco flow; later changes to its objects do not reach the copy."""
+    """Copy a pyoco flow; later changes to its objects do not reach the copy.
+
+    FlowError if it cannot run; a name in an expression or an input that nearly is one of the flow's is refused.
+    """
     reader = _Reader()
     body = reader.program(flow) if flow.has_control_flow() else reader.network(flow)
-    return Authored(FlowModel(name=flow.name or "main", body=body), reader.functions)
+    model = FlowModel(name=flow.name or "main", body=body)
+    try:
+        check_names(model, reader.functions)
+    except UnknownNameError as error:
+        raise FlowError(f"flow '{model.name}': {error}") from error
+    return Authored(model, reader.functions)
 
 
 def _check_names(flow: Flow, tasks: Mapping[str, Task]) -> None:

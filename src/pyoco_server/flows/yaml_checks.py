@@ -4,8 +4,7 @@ Reading does not look for it. A flow that was accepted must stay readable for wh
 """
 
 import itertools
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from pyoco_server.flows.errors import FlowError, FlowSyntaxError
@@ -24,30 +23,30 @@ from pyoco_server.flows.model import (
     Until,
     tasks_of,
 )
-from pyoco_server.flows.positions import instead_of, shown
+from pyoco_server.flows.names import UnknownNameError, check_names
+from pyoco_server.flows.positions import shown
 from pyoco_server.flows.prompts import check_prompt, has_templates
 
-_NODE: Final = re.compile(r"\$node\.([^.]+)\.")
-_RESULTS: Final = "results."
 _NOWHERE: Final = Origin(1, 1)
 
 
-def check_submitted(model: FlowModel) -> None:
-    """FlowSyntaxError for a task that follows itself, and for an input from a task that the graph does not have."""
+def check_submitted(model: FlowModel, *, params: Collection[str] | None = None) -> None:
+    """Refuse what cannot run: FlowSyntaxError.
+
+    ``params`` are the names of all parameters the run will have, if they are known. Refused are: a task that follows
+    itself, a wait whose prompt or default is wrong, and a name that the flow does not have.
+    """
     if not isinstance(model.body, Network):
         for steps in _sequences(model.body.steps):
             _check_neighbours(model, steps)
     tasks = tasks_of(model)
     for task in tasks:
         _check_wait(model, task)
-    names = [*dict.fromkeys(itertools.chain.from_iterable(_results_of(task) for task in tasks))]
-    for task in tasks:
-        for name, value in task.inputs.items():
-            used = _NODE.match(value) if isinstance(value, str) else None
-            if used is not None and used[1] not in names:
-                problem = f"the input {shown(name)} of the task {shown(task.name)} is of {shown(used[1])}"
-                remedy = instead_of(used[1], names, "name a task of the graph")
-                raise FlowSyntaxError(*_place(model, task), f"{problem}, which the graph does not have", remedy)
+    try:
+        check_names(model, params=params)
+    except UnknownNameError as error:
+        origin = model.origins.get(error.task or "", _NOWHERE)
+        raise FlowSyntaxError(origin.line, origin.column, error.problem, error.remedy) from error
 
 
 def _check_wait(model: FlowModel, task: TaskSpec) -> None:
@@ -89,12 +88,6 @@ def _sequences(steps: Steps) -> Iterator[Steps]:
                     yield from _sequences(branch)
             case TaskStep():
                 pass
-
-
-def _results_of(task: TaskSpec) -> list[str]:
-    """The names its result can be had under."""
-    kept = [path.removeprefix(_RESULTS) for path in task.outputs if path.startswith(_RESULTS)]
-    return [task.name, *(path.partition(".")[0] for path in kept)]
 
 
 def _place(model: FlowModel, task: TaskSpec) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
+from pyoco_server.flows.names import check_names
 
 _log = logging.getLogger(__name__)
 
@@ -161,7 +162,11 @@ class Flows:
 
 
 def _read(flow: Flow | FlowModel) -> Resolved:
-    return (flow, bind(flow)) if isinstance(flow, FlowModel) else read_flow(flow)
+    if not isinstance(flow, FlowModel):
+        return read_flow(flow)
+    functions = bind(flow)
+    check_names(flow, functions)
+    return flow, functions
 
 
 class _NoSuchFlowError(KeyError):

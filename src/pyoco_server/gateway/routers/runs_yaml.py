@@ -60,7 +60,7 @@ async def submit_yaml(
 
 def _model(text: str, flow_name: str, max_bytes: int) -> FlowModel:
     model = read_flow_yaml(text, name=flow_name, max_bytes=max_bytes)
-    check_submitted(model)
+    check_submitted(model, params=model.defaults)
     return model
 
 
