@@ -1,8 +1,8 @@
 """From pyoco's flow objects to our model, without touching them.
 
 pyoco's tasks are global objects: a flow built from them writes its edges onto them, and two flows that share a task see
-each other's. So everything needed is copied out once, when a flow is handed over, and dependencies on tasks that are
-not in the flow are left behind.
+each other's. ``flow_edges`` knows which edges are the flow's own. Everything needed is copied out once, when a flow is
+handed over, and dependencies on tasks that are not in the flow are left behind.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from pyoco.dsl import nodes as dsl  # type: ignore[import-untyped]
 from pyoco.dsl.expressions import Expression  # type: ignore[import-untyped]
 
 from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.flow_edges import edges_of, trigger_of
 from pyoco_server.flows.model import (
     Backoff,
     Case,
@@ -82,11 +83,8 @@ class _Reader:
     def network(self, flow: Flow) -> Network:
         tasks = {task.name: task for task in flow.tasks}
         _check_names(flow, tasks)
-        depends_on = {
-            name: tuple(sorted(other.name for other in task.dependencies if other.name in tasks))
-            for name, task in tasks.items()
-        }
-        return Network(tuple(self._task(tasks[name]) for name in sorted(tasks)), depends_on)
+        specs = (self._task(tasks[name], trigger=trigger_of(flow, tasks[name])) for name in sorted(tasks))
+        return Network(tuple(specs), edges_of(flow))
 
     def program(self, flow: Flow) -> Program:
         return Program(self._steps(flow.build_program()))
@@ -126,7 +124,7 @@ class _Reader:
             self._steps(defaults[0].target) if defaults else None,
         )
 
-    def _task(self, task: Task) -> TaskSpec:
+    def _task(self, task: Task, *, trigger: str = "ALL") -> TaskSpec:
         """Options pyoco does not know (wait, backoff, isolation) are attributes our own authoring functions set."""
         return TaskSpec(
             name=task.name,
@@ -137,7 +135,7 @@ class _Reader:
             backoff=getattr(task, "backoff", None) or Backoff(),
             timeout_sec=task.timeout_sec or None,
             on_failure=OnFailure.ISOLATE if task.fail_policy == "isolate" else OnFailure.STOP,
-            trigger=Trigger.ANY if task.trigger_policy == "ANY" else Trigger.ALL,
+            trigger=Trigger.ANY if trigger == "ANY" else Trigger.ALL,
             isolation=getattr(task, "isolation", Isolation.AUTO),
             wait=getattr(task, "wait", None),
             recompute=getattr(task, "recompute", False),
