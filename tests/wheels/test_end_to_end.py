@@ -265,3 +265,39 @@ def test_a_wheel_that_cannot_be_imported_does_not_take_the_place_of_one_that_can
         assert upload(client, helper, make_wheel(f"{package}_helper", "1"), tags=package).status_code == 200
         synced(client, package, lambda told: told["last_result"] == "ok" and has(second, helper)(told))
         assert answer_of(client, submit(client, package, tag=package)) == "2"
+
+
+SLOW_TO_IMPORT = """\
+import time
+
+from pyoco import task
+from pyoco.core.models import Flow
+
+time.sleep(0.3)  # as a large library would take
+
+
+@task
+def answer(ctx):
+    return {answer!r}
+
+
+flow = Flow(name={flow!r})
+flow >> answer
+"""
+
+
+@pytest.mark.spec("004 REQ-0008", "004 REQ-0026")
+def test_jobs_that_arrive_together_find_the_flows_of_a_file(
+    stand: Stand, client: httpx.Client, package: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"{package}_main.py"
+    file.write_text(SLOW_TO_IMPORT.format(flow=package, answer="file"))
+    waiting = [submit(client, package, tag=package) for _ in range(8)]
+    with a_worker(stand, tmp_path, package, str(file), "--tags", package, "--concurrency", "8"):
+        assert [answer_of(client, run_id) for run_id in waiting] == ["file"] * 8
+        # Again after an upload, when the file is imported anew.
+        wheel = wheel_name(package, "1")
+        assert upload(client, wheel, a_flow(package, "1"), tags=package).status_code == 200
+        synced(client, package, has(wheel))
+        later = [submit(client, package, tag=package) for _ in range(8)]
+        assert [answer_of(client, run_id) for run_id in later] == ["file"] * 8

@@ -1,11 +1,12 @@
 """Where a worker finds flows: resolvers, modules that are searched, and what is said when they cannot be used."""
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,85 @@ def test_a_flow_there_is_not_is_told_with_those_there_are(tmp_path: Path) -> Non
     source = FlowSource(discover([str(file)]))
     with pytest.raises(FlowNotFoundError, match="no flow is called 'daily' here: there are nightly"):
         asyncio.run(source.named("daily"))
+
+
+# --- Several threads -------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Lets a module's code stop in the middle of its import until the test goes on."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def stop_here(self) -> None:
+        self.reached.set()
+        assert self.open.wait(30)
+
+
+GATED = """
+from __main__ import gate_of_the_import
+gate_of_the_import.stop_here()
+"""
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate()
+    monkeypatch.setattr(sys.modules["__main__"], "gate_of_the_import", gate, raising=False)
+    return gate
+
+
+def meanwhile(gate: Gate, first: Callable[[], object], second: Callable[[], object]) -> list[object]:
+    """What both return: ``second`` is called while ``first`` is in the middle of an import."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        importing = pool.submit(first)
+        assert gate.reached.wait(30)
+        other = pool.submit(second)
+        concurrent.futures.wait([other], timeout=0.3)  # it has ended (too early), or waits for the import
+        gate.open.set()
+        return [importing.result(30), other.result(30)]
+
+
+def test_a_file_is_complete_for_every_thread_that_asks_for_it(gate: Gate) -> None:
+    file = write("together.py", GATED + FLOW.format(variable="flow", name="main"))
+    fresh = FreshResolver(lambda: discover([file]), [file])
+    one, other = meanwhile(gate, lambda: fresh("main"), lambda: fresh("main"))
+    assert isinstance(one, Flow)
+    assert one is other
+    # After a wheel has come the file is imported anew, again by several threads at once.
+    gate.reached.clear()
+    gate.open.clear()
+    fresh.renew()
+    newer, other = meanwhile(gate, lambda: fresh("main"), lambda: fresh("main"))
+    assert newer is other
+    assert newer is not one
+
+
+def test_two_sources_of_flows_share_a_file_that_is_being_imported(gate: Gate) -> None:
+    file = write("shared.py", GATED + FLOW.format(variable="flow", name="main"))
+    one, other = meanwhile(gate, lambda: discover([file])("main"), lambda: discover([file])("main"))
+    assert one is other
+
+
+def test_a_thread_that_waited_for_an_import_that_failed_imports_itself(gate: Gate) -> None:
+    file = write("second_try.py", GATED + "gate_of_the_import.tries.pop()()\n" + FLOW.format(variable="f", name="main"))
+    gate.tries = [lambda: None, lambda: 1 / 0]  # type: ignore[attr-defined]  # for this test alone
+
+    def first() -> object:
+        try:
+            return discover([file])
+        except ResolverError as error:
+            return str(error)
+
+    failed, flows = meanwhile(gate, first, lambda: discover([file]))
+    assert "ZeroDivisionError" in str(failed)
+    assert isinstance(flows, Flows)
+    assert flows("main").name == "main"
+
+
+def test_files_of_the_same_name_imported_at_once_are_two_modules(gate: Gate) -> None:
+    one = write("one/same.py", GATED + FLOW.format(variable="flow", name="one"))
+    other = write("other/same.py", FLOW.format(variable="flow", name="other"))
+    first, second = meanwhile(gate, lambda: discover([one])("one"), lambda: discover([other])("other"))
+    assert (first.name, second.name) == ("one", "other")  # type: ignore[attr-defined]  # they are flows

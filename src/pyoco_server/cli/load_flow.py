@@ -20,6 +20,7 @@ from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.errors import FlowError, FlowSyntaxError
 from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.model import FlowModel
+from pyoco_server.flows.python_files import import_file, is_python_file
 
 _YAML = frozenset({".yaml", ".yml"})
 _EXAMPLES = "pyoco-client run flow.py | pyoco-client run flow.yaml | pyoco-client run package.module:flow"
@@ -79,8 +80,10 @@ class _FlowFileError(FlowError):
 def _from_file(path: Path, name: str | None) -> Flow | FlowModel:
     _content(path)  # a clear word about a file that cannot be read, before Python's import machinery has one
     file = path.resolve()
+    if not is_python_file(file):
+        raise UsageError(f"{file.name} is neither Python nor YAML", example=_EXAMPLES)
     _make_importable(file.parent)
-    module = _running_user_code(str(path), lambda: _import_file(file))
+    module = _running_user_code(str(path), lambda: import_file(file))
     return _choose(_flows_in(module), name, str(path))
 
 
@@ -90,19 +93,6 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         near = meant_file(str(path)) if isinstance(error, FileNotFoundError) else ""
         raise UsageError(f"{path}: {error.strerror or error}{near}", example=_EXAMPLES) from error
-
-
-def _import_file(file: Path) -> ModuleType:
-    """Import a file under its own name, so that a child process finds its functions; unless the name is taken."""
-    taken = "." in file.stem or file.stem in sys.modules or file.stem in sys.builtin_module_names
-    name = f"pyoco_flow_{file.stem}" if taken else file.stem
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{file.name} is neither Python nor YAML", example=_EXAMPLES)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 # --- Modules ---------------------------------------------------------------------------------------------------------

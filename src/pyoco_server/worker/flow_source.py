@@ -3,11 +3,8 @@
 import asyncio
 import difflib
 import importlib
-import importlib.util
-import itertools
 import logging
 import pkgutil
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +21,7 @@ from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 from pyoco_server.flows.names import check_names
+from pyoco_server.flows.python_files import import_file
 
 _log = logging.getLogger(__name__)
 
@@ -231,7 +229,7 @@ def _place(error: BaseException) -> str:
     """Where in the user's code it went wrong; a SyntaxError says so itself."""
     if isinstance(error, SyntaxError):
         return ""
-    ours = (__file__, importlib.__file__, "<frozen")
+    ours = (__file__, import_file.__code__.co_filename, importlib.__file__, "<frozen")
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
@@ -239,47 +237,7 @@ def _place(error: BaseException) -> str:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ResolverError(f"there is no file '{path}'")
-    file = path.resolve()
-    known = next((module for module in [*sys.modules.values()] if getattr(module, "__file__", None) == str(file)), None)
-    if known is not None:  # somebody has imported it already: its flows must not be there twice
-        return known
-    name, place = _free_name(path.stem), _place_on_path(path.stem)
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ResolverError(f"'{path}' is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    if str(file.parent) not in sys.path:  # as python does for a script: what lies beside it can be imported
-        sys.path.insert(place, str(file.parent))
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _free_name(stem: str) -> str:
-    """The file's own name, so that child processes find its functions, unless a module has it already."""
-    if "." not in stem and not _is_taken(stem):
-        return stem
-    plain = f"pyoco_flows_{stem.replace('.', '_')}"
-    numbered = (f"{plain}_{number}" for number in itertools.count(2))
-    return next(name for name in itertools.chain([plain], numbered) if not _is_taken(name))
-
-
-def _is_taken(name: str) -> bool:
-    return name in sys.modules or name in sys.builtin_module_names
-
-
-def _place_on_path(stem: str) -> int:
-    """Where a file's folder goes: first, but behind that of a module of the same name.
-
-    A child process looks for that module by its name, and would else find the wrong file.
-    """
-    holder = getattr(sys.modules.get(stem), "__file__", None)
-    folder = str(Path(holder).parent) if holder else ""
-    return sys.path.index(folder) + 1 if folder in sys.path else 0
+    return import_file(path)
 
 
 def _with_submodules(module: ModuleType) -> Iterator[ModuleType]:

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ class FreshResolver:
         self._make = make
         self._modules = modules
         self._made: Resolver | None = None
+        self._making = threading.Lock()
 
     @property
     def at_hand(self) -> Flows | None:
@@ -30,10 +32,15 @@ class FreshResolver:
     def __call__(self, flow_name: str) -> Any:  # noqa: ANN401 whatever the user's resolver returns
         """The flow of that name; KeyError if there is none."""
         try:
-            made = self.make() if self._made is None else self._made
+            made = self._make_once()
         except ResolverError as error:
             raise KeyError(f"{flow_name}: {error}") from error
         return made(flow_name)
+
+    def _make_once(self) -> Resolver:
+        """Make it in one thread; other threads that want it wait, and get the same."""
+        with self._making:
+            return self.make() if self._made is None else self._made
 
     def make(self) -> Resolver:
         """Import all there is now; ResolverError if something cannot be."""
