@@ -106,7 +106,7 @@ def test_when_a_key_ends(run: Run) -> None:
     ("arguments", "told"),
     [
         (["create"], "--tenant --all-tenants"),
-        (["create", "--tenant", "a b"], "tenant: at most"),
+        (["create", "--tenant", "a b"], "at most 40 letters"),
         (["create", "--tenant", "acme", "--all-tenants"], "not allowed with"),
         (["create", "--tenant", "acme", "--scope", "root"], "invalid choice"),
         (["create", "--tenant", "acme", "--expires", "soon"], "such as 30d"),

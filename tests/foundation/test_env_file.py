@@ -84,7 +84,7 @@ def test_a_problem_says_that_it_is_in_the_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PYOCO_HTTP_PORT=x\nPYOCO_NATS_NKEY_SEED=SUSECRET\n")
     assert problems({"PYOCO_DEFAULT_TAG": "."}, tmp_path) == [
         "PYOCO_NATS_NKEY_SEED (in .env) must be the seed of a user's nkey: 58 characters that begin with SU",
-        "PYOCO_DEFAULT_TAG='.' must be a tag: letters, digits, '_' and '-' only (at most 128)",
+        "PYOCO_DEFAULT_TAG='.' must be a tag: 1 to 128 characters, only letters, digits, '_' and '-'",
         "PYOCO_HTTP_PORT='x' (in .env) must be a port from 1 to 65535, or 0 to let the system choose",
     ]
 

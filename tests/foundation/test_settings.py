@@ -196,7 +196,7 @@ def test_set_to_nothing_is_not_set(text: str) -> None:
         ("PYOCO_MAX_RUN_SNAPSHOT_BYTES", "256k", "a whole number of bytes, 1 or more"),
         ("PYOCO_WHEEL_SYNC_ENABLED", "2", "one of 0, 1, true, false, yes, no, on, off"),
         ("PYOCO_WHEEL_SYNC_ENABLED", "y", "one of 0, 1, true, false, yes, no, on, off"),
-        ("PYOCO_DEFAULT_TAG", "a.b", "a tag: letters, digits, '_' and '-' only"),
+        ("PYOCO_DEFAULT_TAG", "a.b", "a tag: 1 to 128 characters, only letters, digits, '_' and '-'"),
         ("PYOCO_DEFAULT_TAG", "*", "a tag"),
         ("PYOCO_DEFAULT_TAG", "ｇｐｕ", "a tag"),
         ("PYOCO_DEFAULT_TAG", "x" * 129, "a tag"),

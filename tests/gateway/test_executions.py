@@ -235,3 +235,11 @@ def test_a_graphs_id_must_be_one(client: httpx.Client) -> None:
     check_error(client.put("/graphs/a%20b", json=GRAPH), 422, "ERR-PYOCO-0002")
     check_error(client.get("/graphs/a%20b"), 404, "ERR-PYOCO-0104")
     check_error(client.get(f"/graphs/{'x' * 300}"), 404, "ERR-PYOCO-0104")
+
+
+@pytest.mark.parametrize("name", [" ", "\u3000", "a\nb", "", "x" * 501], ids=repr)
+def test_a_node_needs_a_name_that_can_be_seen(client: httpx.Client, name: str) -> None:
+    nodes = [*GRAPH["nodes"][:1], {"nodeId": name, "nodeType": "Task"}, *GRAPH["nodes"][2:]]
+    graph = {"nodes": nodes, "edges": [{"from": "start", "to": name}, {"from": name, "to": "end"}]}
+    error = check_error(client.put(f"/graphs/{unique('graph')}", json=graph), 422, "ERR-PYOCO-0002")
+    assert error["action"]

@@ -112,6 +112,7 @@ def test_a_form_that_is_not_valid(client: httpx.Client) -> None:
         client.post("/runs/yaml", files=file, data={"flow_name": "x", "tag": "a.b"}),
         client.post("/runs/yaml", files=file, data={"flow_name": "x", "tag": ""}),
         client.post("/runs/yaml", files=file, data={"flow_name": ""}),
+        client.post("/runs/yaml", files=file, data={"flow_name": "  "}),
         client.post("/runs/yaml", data={"flow_name": "x", "workflow": "text"}),
         client.post("/runs/yaml", json={"flow_name": "x"}),
         client.post("/runs/yaml", content=b"garbage", headers=form),

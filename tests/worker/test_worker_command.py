@@ -81,10 +81,10 @@ def test_the_help_lists_every_flag(tmp_path: Path) -> None:
 
 
 MISTAKES: list[tuple[list[str], str]] = [
-    (["--tags", "a.b"], "'a.b' is not a tag"),
+    (["--tags", "a.b"], "--tags: 'a.b' cannot be used; give 1 to 128"),
     (["--tags", ","], "--tags"),
     (["--worker-id", "a b"], "--worker-id"),
-    (["--worker-id", ""], "--worker-id '': letters, digits"),
+    (["--worker-id", ""], "--worker-id: '' cannot be used; give 1 to 128"),
     (["--nats-url", ""], "--nats-url: there is nothing in it"),
     (["--concurrency", "0"], "--concurrency: PYOCO_WORKER_CONCURRENCY='0' must be"),
     (["--concurrency", "many"], "PYOCO_WORKER_CONCURRENCY"),

@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import logging
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -32,10 +31,10 @@ from pyoco_server.adapters.wheel_install_trial import try_imports
 from pyoco_server.app.ports.wheels import Tried, Wheel, WheelInstallError, WheelUnfitError
 from pyoco_server.app.wheels_errors import WheelRefusedError
 from pyoco_server.app.wheels_names import parse_name
+from pyoco_server.identifiers import OBJECT_ID
 
 _log = logging.getLogger(__name__)
 
-_NUID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _MAKING: Final = ".making-"
 _SITE: Final = "site"
 _DOWNLOAD_SHARE: Final = 4
@@ -146,7 +145,7 @@ class LocalWheelHouse:
 
     def _home(self, wheel: Wheel) -> Path:
         """Where a wheel is kept; whoever wrote into the registry by hand may have written anything."""
-        if not _NUID.fullmatch(wheel.nuid):
+        if not OBJECT_ID.fits(wheel.nuid):
             raise WheelUnfitError(f"the nuid {wheel.nuid!r:.80} cannot be used")
         try:
             parse_name(wheel.name)

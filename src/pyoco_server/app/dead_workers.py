@@ -12,7 +12,6 @@ then is refused. Of several gateways one does it, since a job that is taken back
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -28,6 +27,7 @@ from pyoco_server.app.worker_views import ACTIVE, LOST_INSTANCE
 from pyoco_server.core import Event, NodeStatus, fold
 from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.errors import PyocoServerError
+from pyoco_server.identifiers import INSTANCE_ID
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,6 @@ LONGEST_INTERVAL_SEC: Final = 1.0
 SHORTEST_INTERVAL_SEC: Final = 0.1
 AT_ONCE: Final = 32
 MOST_TRIES: Final = 3
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class _Worker(msgspec.Struct):
@@ -283,7 +282,7 @@ class DeadWorkers:
 
 
 def _is_token(value: object) -> bool:
-    return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
+    return INSTANCE_ID.fits(value)
 
 
 def _last_begun_by(events: Sequence[Event]) -> str | None:

@@ -1,7 +1,6 @@
 """The job: what travels in the queue. The log is the truth; a job only says that a run wants a worker."""
 
-import re
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -11,9 +10,9 @@ from pyoco_server.core import DecodeError, Event, decode_event, event_to_dict
 from pyoco_server.core.payloads import ExecutionCreated
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.identifiers import RUN_ID
 
-Token = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]+\Z", max_length=200)]
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
+Token = Annotated[str, msgspec.Meta(pattern=rf"^{RUN_ID.pattern}\Z", max_length=RUN_ID.longest)]
 
 
 class InvalidJobError(PyocoServerError):
@@ -26,7 +25,7 @@ class InvalidJobError(PyocoServerError):
         super().__init__(f"not a job: {problem}")
         self.fields = fields
         run_id = fields.get("run_id")
-        self.run_id = run_id if isinstance(run_id, str) and _TOKEN.fullmatch(run_id) else None
+        self.run_id = run_id if RUN_ID.fits(run_id) else None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,14 +11,13 @@ from enum import StrEnum
 from typing import Final
 
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.identifiers import TENANT
 
 SECRET_BYTES: Final = 32
 ID_BYTES: Final = 8
 
 _KEY: Final = re.compile(rb"pyoco_(k[0-9a-f]{16})_[0-9a-f]{64}")
 _KEY_ID: Final = re.compile(r"k[0-9a-f]{16}")
-_TENANT: Final = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
-LONGEST_TENANT: Final = 40
 LONGEST_NAME: Final = 100
 
 
@@ -64,11 +63,7 @@ def checked_tenant(text: str) -> str:
 
     No two separators in a row: ``<tenant>--`` can then begin no name of another tenant's.
     """
-    if not _TENANT.fullmatch(text) or len(text) > LONGEST_TENANT:
-        raise InvalidInputError(
-            f"tenant: at most {LONGEST_TENANT} letters and digits, single '-' or '_' between them, not {text!r:.80}"
-        )
-    return text
+    return TENANT.checked(text, "tenant")
 
 
 def checked_name(text: str) -> str:

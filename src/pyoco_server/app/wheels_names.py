@@ -11,12 +11,12 @@ from packaging.version import Version
 from pyoco_server.app.ports.wheels import Wheel
 from pyoco_server.app.wheels_errors import WheelRefusedError, WheelVersionError
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.identifiers import TAG
 
 LONGEST_NAME: Final = 200
 MOST_TAGS: Final = 32
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl", re.ASCII)
-_TAG: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _EXAMPLE: Final = "demo-1.2.0-py3-none-any.whl"
 
 
@@ -52,7 +52,7 @@ def known_name(wheel: Wheel) -> WheelName | None:
 def read_tags(text: str) -> tuple[str, ...]:
     """Tags as they come with an upload, separated by commas; InvalidInputError if one cannot be a tag."""
     tags = tuple(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
-    wrong = [tag for tag in tags if not _TAG.fullmatch(tag)]
+    wrong = [tag for tag in tags if not TAG.fits(tag)]
     if wrong:
         raise InvalidInputError(
             f"tags: {wrong[0]!r:.80} is not a tag; use letters, digits, '_' and '-', with commas in between: cpu,linux"

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ try:
     from pyoco_server.cli.usage import UsageError
     from pyoco_server.errors import InvalidInputError
     from pyoco_server.flows.model import Isolation
+    from pyoco_server.identifiers import TAG, WORKER_ID
     from pyoco_server.logs import WORKER_SERVICE
     from pyoco_server.settings import Settings
     from pyoco_server.worker.flow_source import (
@@ -57,7 +57,6 @@ _log = logging.getLogger(__name__)
 _EXAMPLE: Final = "pyoco-worker --tags cpu,gpu --flows myproject.flows"
 
 _LONGEST_POLL_SEC: Final = 300
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 _VARIABLES: Final = {
     "nats_url": "PYOCO_NATS_URL",
@@ -140,10 +139,10 @@ def _options(arguments: argparse.Namespace, settings: Settings) -> WorkerOptions
     if arguments.tags is not None and not tags:
         raise UsageError("--tags: there is no tag in it", example=_EXAMPLE)
     for tag in tags:
-        if not _NAME.fullmatch(tag):
-            raise UsageError(f"--tags: '{tag}' is not a tag: letters, digits, '_' and '-' only", example=_EXAMPLE)
-    if arguments.worker_id is not None and not _NAME.fullmatch(arguments.worker_id):
-        raise UsageError(f"--worker-id '{arguments.worker_id}': letters, digits, '_' and '-' only", example=_EXAMPLE)
+        if not TAG.fits(tag):
+            raise UsageError(f"--tags: {TAG.problem(tag)}", example=_EXAMPLE)
+    if arguments.worker_id is not None and not WORKER_ID.fits(arguments.worker_id):
+        raise UsageError(f"--worker-id: {WORKER_ID.problem(arguments.worker_id)}", example=_EXAMPLE)
     if not 0 < arguments.poll_timeout <= _LONGEST_POLL_SEC:
         raise UsageError(f"--poll-timeout must be from 0 to {_LONGEST_POLL_SEC} seconds", example=_EXAMPLE)
     options = worker_options(settings, tags=tags, worker_id=arguments.worker_id or "")

@@ -2,27 +2,43 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-_NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"
+from pyoco_server import identifiers
+from pyoco_server.identifiers import Rule
+
+
+def _by(rule: Rule) -> AfterValidator:
+    """Check a text by a rule of the table; what is wrong is told in its words."""
+
+    def check(text: str) -> str:
+        if not rule.fits(text):
+            raise PydanticCustomError("identifier", "{problem}", {"problem": rule.problem(text)})
+        return text
+
+    return AfterValidator(check)
+
 
 Tag = Annotated[
     str,
+    _by(identifiers.TAG),
     Field(
-        pattern=r"^[A-Za-z0-9_-]+$",
-        max_length=128,
         description="Which workers: letters, digits, '_' and '-'.",
         examples=["default"],
+        json_schema_extra=identifiers.TAG.json_schema,
     ),
 ]
-Label = Annotated[str, Field(pattern=_NO_CONTROLS, max_length=128, examples=["nightly"])]
+Label = Annotated[
+    str, _by(identifiers.LABEL), Field(examples=["nightly"], json_schema_extra=identifiers.LABEL.json_schema)
+]
 FlowName = Annotated[
     str,
+    _by(identifiers.FLOW_NAME),
     Field(
-        pattern=_NO_CONTROLS,
-        max_length=200,
-        description="The flow's name as the worker knows it: any text without control characters.",
+        description="The flow's name as the worker knows it: any text without control characters that is not blank.",
         examples=["hello"],
+        json_schema_extra=identifiers.FLOW_NAME.json_schema,
     ),
 ]
 LONGEST_REASON = 2_000
@@ -75,7 +91,9 @@ class CancelRun(_Strict):
 class CancelRuns(CancelRun):
     """Which runs to cancel: by id, or all that fit the filter and have not ended."""
 
-    run_ids: Annotated[list[Annotated[str, Field(max_length=128)]] | None, Field(max_length=1_000)] = None
+    run_ids: Annotated[
+        list[Annotated[str, Field(max_length=identifiers.RUN_ID.longest)]] | None, Field(max_length=1_000)
+    ] = None
     status: Literal["PENDING", "RUNNING"] | None = None
     flow: FlowName | None = None
     tag: Tag | None = None

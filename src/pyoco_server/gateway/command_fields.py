@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from pyoco_server.core import ActorKind
+from pyoco_server.identifiers import RUN_ID
 
 Schema = dict[str, Any]
 
@@ -50,7 +51,7 @@ CREATE: Final = Verb(
     {
         "graphId": {"type": "string", "minLength": 1, "description": "A registered graph."},
         "input": _OBJECT,
-        "executionId": {"type": ["string", "null"], "pattern": "^[A-Za-z0-9_-]{1,128}$"},
+        "executionId": {"type": ["string", "null"], **RUN_ID.json_schema},
     },
     {"graphId": "review", "input": {"document": 17}},
     ("graphId",),

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr
 
+from pyoco_server.identifiers import RESOURCE, SUBJECT_PREFIX, TAG, Rule
 from pyoco_server.logs.variables import TRUTH, level_named
 
 LONGEST_SEC: Final = 1_000_000_000
@@ -18,8 +19,6 @@ LONGEST_SEC: Final = 1_000_000_000
 SHORTEST_KEY: Final = 32
 """Characters a key that signs must have."""
 
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
-_SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}", re.ASCII)
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
@@ -36,6 +35,15 @@ class Allowed(msgspec.Struct, frozen=True):
 def _matching(pattern: re.Pattern[str]) -> AfterValidator:
     def check(text: str) -> str:
         if not pattern.fullmatch(text):
+            raise ValueError(text)
+        return text
+
+    return AfterValidator(check)
+
+
+def _by(rule: Rule) -> AfterValidator:
+    def check(text: str) -> str:
+        if not rule.fits(text):
             raise ValueError(text)
         return text
 
@@ -117,15 +125,13 @@ Bytes = Annotated[_Whole, Field(ge=1, le=2**63 - 1), Allowed("a whole number of 
 BytesOrNoLimit = Annotated[_Whole, Field(ge=0, le=2**63 - 1), Allowed("a whole number of bytes, or 0 for no limit")]
 Port = Annotated[_Whole, Field(ge=0, le=65535), Allowed("a port from 1 to 65535, or 0 to let the system choose")]
 
-_NAME_WORDS = "letters, digits, '_' and '-' only (at most 128)"
-Tag = Annotated[str, _matching(_TOKEN), Allowed(f"a tag: {_NAME_WORDS}")]
-StreamName = Annotated[str, _matching(_TOKEN), Allowed(f"the name of a stream: {_NAME_WORDS}")]
-BucketName = Annotated[str, _matching(_TOKEN), Allowed(f"the name of a bucket: {_NAME_WORDS}")]
+Tag = Annotated[str, _by(TAG), Allowed(f"a tag: {TAG.words}")]
+StreamName = Annotated[str, _by(RESOURCE), Allowed(f"the name of a stream: {RESOURCE.words}")]
+BucketName = Annotated[str, _by(RESOURCE), Allowed(f"the name of a bucket: {RESOURCE.words}")]
 SubjectPrefix = Annotated[
     str,
-    Field(max_length=255),
-    _matching(_SUBJECT),
-    Allowed("the beginning of a subject: letters, digits, '_' and '-', in parts joined by single dots"),
+    _by(SUBJECT_PREFIX),
+    Allowed(f"the beginning of a subject: {SUBJECT_PREFIX.words}"),
 ]
 
 HeaderName = Annotated[str, _matching(_HEADER), Allowed("the name of an HTTP header")]

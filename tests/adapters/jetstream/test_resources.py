@@ -212,8 +212,8 @@ def test_a_token_is_taken_as_it_is(value: str) -> None:
 def test_what_would_reach_into_other_subjects_is_refused(value: str) -> None:
     names = Names()
     for refuse_tag in (names.work_subject, names.dlq_subject):
-        with pytest.raises(InvalidInputError, match=r"tag .*only letters, digits, '_' and '-'"):
+        with pytest.raises(InvalidInputError, match=r"tag: .*only letters, digits, '_' and '-'"):
             refuse_tag(value)
     for refuse_run_id in (names.events_subject, names.control_subject):
-        with pytest.raises(InvalidInputError, match=r"run_id .* cannot be used"):
+        with pytest.raises(InvalidInputError, match=r"run_id: .* cannot be used"):
             refuse_run_id(value)

@@ -1,37 +1,24 @@
 """What everything is called on the server, and the limits it is created with."""
 
-import re
 from typing import Final
 
 import msgspec
 
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.identifiers import KEY, TOKEN
 
-LONGEST_TOKEN: Final = 128
 LONGEST_NAME: Final = 1024
 """In bytes. The server ends a connection that names something too long for one line of its protocol."""
-
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+")
-_KEY: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 def subject_token(value: str, *, field: str) -> str:
     """The value, if it can be one token of a subject; anything else would reach into other subjects."""
-    if _TOKEN.fullmatch(value) and len(value) <= LONGEST_TOKEN:
-        return value
-    raise InvalidInputError(
-        f"{field} {value!r:.80} cannot be used: 1 to {LONGEST_TOKEN} characters, only letters, digits, '_' and '-'"
-    )
+    return TOKEN.checked(value, field)
 
 
 def bucket_key(value: str, *, field: str) -> str:
     """The value, if it can be a key of a bucket: tokens with dots between them."""
-    if _KEY.fullmatch(value) and len(value) <= LONGEST_TOKEN:
-        return value
-    raise InvalidInputError(
-        f"{field} {value!r:.80} cannot be used: 1 to {LONGEST_TOKEN} characters, only letters, digits, '_' and '-', "
-        "in parts with a '.' between them"
-    )
+    return KEY.checked(value, field)
 
 
 def object_name(value: str) -> bytes:

@@ -13,11 +13,12 @@ from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.command_fields import EXECUTION_VERBS, NODE_VERBS, Verb
 from pyoco_server.gateway.commanding import Commanding
 from pyoco_server.gateway.documents import CommandAnswer, EventPage, GraphDocument, StateDocument
-from pyoco_server.gateway.ids import ExecutionId, NodeId, checked_id
+from pyoco_server.gateway.ids import ExecutionId, NodeId
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.routers.run_events import ERRORS, After, At, Limit, events_page, graph_view, state_at
 from pyoco_server.gateway.services import Given
 from pyoco_server.gateway.strict_json import StrictRoute
+from pyoco_server.identifiers import RUN_ID
 
 router = APIRouter(prefix="/executions", tags=["executions"], route_class=StrictRoute)
 Fields = Annotated[dict[str, Any] | None, Body()]
@@ -37,7 +38,7 @@ async def create(asker: Commanding, body: Fields = None) -> Json:
     """Create an execution on a registered graph: ``{graphId, input?, executionId?}``."""
     fields = dict(body or {})
     if fields.get("executionId") is not None:
-        checked_id(str(fields["executionId"]), "executionId")
+        RUN_ID.checked(str(fields["executionId"]), "executionId")
     return _told(await asker.create(fields))
 
 

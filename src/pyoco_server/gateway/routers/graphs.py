@@ -11,10 +11,10 @@ from pyoco_server.errors import InvalidInputError
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.documents import GraphDocument
 from pyoco_server.gateway.errors import ConflictError, NotFoundError
-from pyoco_server.gateway.ids import checked_id, is_id
 from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.services import Given
 from pyoco_server.gateway.strict_json import StrictRoute
+from pyoco_server.identifiers import GRAPH_ID, NODE_ID
 
 router = APIRouter(prefix="/graphs", tags=["graphs"], route_class=StrictRoute)
 GraphId = Annotated[str, Path(description="1 to 128 letters, digits, '_' and '-'.")]
@@ -44,7 +44,10 @@ async def put_graph(
     """A graph never changes once it is registered; the same one again is fine, another one needs another id."""
     if body.get("graphId", graph_id) != graph_id:
         raise InvalidInputError(f"graphId: the path says '{graph_id:.80}'; say the same, or leave it out")
-    written = graph_to_dict(graph_from_dict({**body, "graphId": checked_id(graph_id, "graphId")}))
+    graph = graph_from_dict({**body, "graphId": GRAPH_ID.checked(graph_id, "graphId")})
+    for number, node_id in enumerate(graph.nodes):
+        NODE_ID.checked(node_id, f"nodes.{number}.nodeId")
+    written = graph_to_dict(graph)
     encoded = msgspec.json.encode(written, order="sorted")
     if await given.graphs.get(graph_id) == encoded:
         return Json(written)
@@ -60,7 +63,7 @@ async def put_graph(
 )
 async def get_graph(graph_id: GraphId, given: Given) -> Json:
     """The graph as it was registered."""
-    found = await given.graphs.get(graph_id) if is_id(graph_id) else None
+    found = await given.graphs.get(graph_id) if GRAPH_ID.fits(graph_id) else None
     if found is None:
         raise NotFoundError(f"no graph is registered as '{graph_id:.80}'")
     return Json(msgspec.json.decode(found))

@@ -15,10 +15,11 @@ from pyoco_server.gateway.bodies import LONGEST_REASON, CancelRun, CancelRuns, R
 from pyoco_server.gateway.commanding import Asker, Commanding
 from pyoco_server.gateway.documents import CancelResults, RunSnapshot
 from pyoco_server.gateway.errors import language_of, told
-from pyoco_server.gateway.ids import NodeId, RunId, is_id
+from pyoco_server.gateway.ids import NodeId, RunId
 from pyoco_server.gateway.principal import Principal
 from pyoco_server.gateway.services import Given, Services, must_reach
 from pyoco_server.gateway.strict_json import StrictRoute
+from pyoco_server.identifiers import RUN_ID
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
 MOST_CANCELS = 1_000
@@ -93,7 +94,7 @@ async def archive_run(run_id: RunId, asker: Commanding) -> Json:
 
 
 async def _cancelled(asker: Asker, run_id: str, reason: str | None) -> JsonObject:
-    if not is_id(run_id):
+    if not RUN_ID.fits(run_id):
         raise RunNotFoundError(run_id)
     return await asker.cancel(run_id, reason)
 

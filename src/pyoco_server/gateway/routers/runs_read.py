@@ -14,11 +14,12 @@ from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.cursors import decode_cursor, encode_cursor
 from pyoco_server.gateway.documents import RunPage, RunSummary, RunTasks, RunWithWorker
 from pyoco_server.gateway.errors import ListQueryError
-from pyoco_server.gateway.ids import LONGEST, RunId
+from pyoco_server.gateway.ids import RunId
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.run_views import Include
 from pyoco_server.gateway.services import Given
 from pyoco_server.gateway.waiting import WaitSec, newest_within
+from pyoco_server.identifiers import RUN_ID
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -53,7 +54,7 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     held: Annotated[
         bool | None, Query(description="`true`: only runs that are held because no worker has the code they need next.")
     ] = None,
-    run_id_prefix: Annotated[str | None, Query(max_length=LONGEST, description="How the id begins.")] = None,
+    run_id_prefix: Annotated[str | None, Query(max_length=RUN_ID.longest, description="How the id begins.")] = None,
     order: Annotated[
         Order | None, Query(description="By submission, and which come first; the oldest not with `updated_after`.")
     ] = None,

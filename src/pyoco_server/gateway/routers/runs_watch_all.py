@@ -14,11 +14,11 @@ from pyoco_server.core.wire import JsonObject
 from pyoco_server.gateway import run_views
 from pyoco_server.gateway.answers import Documented, documented
 from pyoco_server.gateway.event_stream import Events, EventStream, event
-from pyoco_server.gateway.ids import LONGEST
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.routers.runs_watch import HEARTBEAT_SEC, LONGEST_WATCH_SEC
 from pyoco_server.gateway.run_changes import RecentRuns
 from pyoco_server.gateway.services import Given, Services
+from pyoco_server.identifiers import RUN_ID
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -64,7 +64,7 @@ async def watch_runs(
     *,
     flow: Annotated[str | None, Query(description="The flow's name.")] = None,
     tag: Annotated[str | None, Query(description="The tag its jobs are queued by.")] = None,
-    run_id_prefix: Annotated[str | None, Query(max_length=LONGEST, description="How the id begins.")] = None,
+    run_id_prefix: Annotated[str | None, Query(max_length=RUN_ID.longest, description="How the id begins.")] = None,
     timeout_sec: Annotated[
         float, Query(ge=1, le=LONGEST_WATCH_SEC, allow_inf_nan=False, description="The stream ends after so long.")
     ] = LONGEST_WATCH_SEC,

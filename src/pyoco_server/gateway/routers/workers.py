@@ -11,10 +11,10 @@ from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import PatchWorker
 from pyoco_server.gateway.documents import WorkerDocument, WorkerPatched
 from pyoco_server.gateway.errors import WorkerNotFoundError
-from pyoco_server.gateway.ids import is_worker_id
 from pyoco_server.gateway.outages import in_time
 from pyoco_server.gateway.services import Given
 from pyoco_server.gateway.strict_json import StrictRoute
+from pyoco_server.identifiers import WORKER_ID
 
 router = APIRouter(prefix="/workers", tags=["workers"], route_class=StrictRoute)
 
@@ -76,6 +76,6 @@ async def patch_worker(
     def change(found: WorkerRecord | None) -> WorkerRecord | None:
         return None if found is None else {**found, "hidden": body.hidden, "updated_at": now}
 
-    if not is_worker_id(worker_id) or await in_time(given.workers.update(worker_id, change)) is None:
+    if not WORKER_ID.fits(worker_id) or await in_time(given.workers.update(worker_id, change)) is None:
         raise WorkerNotFoundError(f"there is no worker '{worker_id:.80}'")
     return Json({"worker_id": worker_id, "hidden": body.hidden, "updated_at": now})
