@@ -95,6 +95,13 @@ COMMANDS = {
     "cancel": Command(
         ["cancel", "--run-id", "r1", "--reason", "no"], "POST", "/runs/r1/cancel", DONE, body={"reason": "no"}
     ),
+    "resume what waits for a key": Command(
+        ["resume", "r1", "ask", "--input", "1", "--resume-key", "approval"],
+        "POST",
+        "/runs/r1/nodes/ask/resume",
+        DONE,
+        body={"input": 1, "resumeKey": "approval"},
+    ),
     "resume": Command(
         ["resume", "r1", "a/ask", "--input", '{"ok": true}'],
         "POST",

@@ -97,6 +97,12 @@ CASES = {
         "/runs/r1/nodes/loop[1]/ask/resume",
         body={"input": {"ok": True}},
     ),
+    "resume what waits for a key": Case(
+        lambda c: c.resume("r1", "ask", 1, resume_key="approval"),
+        "POST",
+        "/runs/r1/nodes/ask/resume",
+        body={"input": 1, "resumeKey": "approval"},
+    ),
     "resume with nothing": Case(
         lambda c: c.resume("r1", "ask"), "POST", "/runs/r1/nodes/ask/resume", body={"input": None}
     ),

@@ -212,6 +212,16 @@ def test_a_wait_is_resumed_with_a_value(client: httpx.Client) -> None:
     assert snapshot["task_records"]["take"]["output"] == {"yes": True}
 
 
+@pytest.mark.spec("000 §3.14", "001 §4.10")
+@pytest.mark.parametrize("name", ["resumeKey", "resume_key"])
+def test_a_wait_is_resumed_by_its_key(client: httpx.Client, name: str) -> None:
+    run_id = submit(client, "ask")
+    waiting(client, run_id)
+    answer = client.post(f"/runs/{run_id}/nodes/ask/resume", json={"input": 3, name: "approval"})
+    assert answer.status_code == 200, answer.text
+    assert ended(client, run_id)["task_records"]["take"]["output"] == 3
+
+
 def test_the_cores_own_resume_wakes_a_run_too(client: httpx.Client) -> None:
     run_id = submit(client, "ask")
     waiting(client, run_id)
@@ -246,10 +256,17 @@ def test_what_does_not_wait_cannot_be_resumed(client: httpx.Client) -> None:
     run_id = submit(client, "ask")
     waiting(client, run_id)
     resume = f"/runs/{run_id}/nodes/ask/resume"
-    error = check_error(client.post(resume, json={"resume_key": "other"}), 409, "ERR-PYOCO-0103")
-    assert (error["details"]["code"], error["details"]["reason"]) == ("COMMAND_REJECTED", "RESUME_KEY_MISMATCH")
+    for path, name in [
+        (resume, "resumeKey"),
+        (resume, "resume_key"),
+        (f"/executions/{run_id}/nodes/ask/resume", "resumeKey"),
+    ]:
+        error = check_error(client.post(path, json={name: "other", "input": 1}), 409, "ERR-PYOCO-0103")
+        assert (error["details"]["code"], error["details"]["reason"]) == ("COMMAND_REJECTED", "RESUME_KEY_MISMATCH")
+    check_error(client.post(resume, json={"resumeKey": "approval", "resume_key": "other"}), 422, "ERR-PYOCO-0002")
     check_error(client.post(f"/runs/{run_id}/nodes/none/resume", json={}), 404, "ERR-PYOCO-0104")
-    check_error(client.post(resume, json={"resume_key": 5}), 422, "ERR-PYOCO-0002")
+    check_error(client.post(resume, json={"resumeKey": 5}), 422, "ERR-PYOCO-0002")
+    assert client.get(f"/runs/{run_id}").json()["waiting"]
     client.post(f"/runs/{run_id}/cancel")
     check_error(client.post(resume, json={}), 409, "ERR-PYOCO-0103")
 

@@ -46,6 +46,7 @@ def add_to(subcommands: "Subcommands") -> None:
     resume.add_argument("run_id", metavar="RUN_ID", help="which run (required)")
     resume.add_argument("node", metavar="NODE", help="which node (required)")
     resume.add_argument("--input", metavar="JSON", help="what it goes on with (null)")
+    resume.add_argument("--resume-key", metavar="KEY", help="resume it only if it waits for this key (any)")
 
 
 def _get(arguments: argparse.Namespace) -> int:
@@ -77,7 +78,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
 def _resume(arguments: argparse.Namespace) -> int:
     value = _json(arguments.input)
     with connected(arguments) as client:
-        _tell(client.resume(arguments.run_id, arguments.node, value))
+        _tell(client.resume(arguments.run_id, arguments.node, value, resume_key=arguments.resume_key))
     return DONE
 
 

@@ -174,10 +174,20 @@ def cancel(run_id: str, reason: str | None = None) -> Sent[JsonObject]:
     return Sent(Call(method="POST", path=_run(run_id, "/cancel"), json=body, read=as_object))
 
 
-def resume(run_id: str, node: str, input: Any = None) -> Sent[JsonObject]:  # noqa: A002, ANN401 any value
-    """Resume a waiting node; ``input`` becomes its result, with its type if it is JSON or of Python's own types."""
+def resume(
+    run_id: str,
+    node: str,
+    input: Any = None,  # noqa: A002, ANN401 any value
+    *,
+    resume_key: str | None = None,
+) -> Sent[JsonObject]:
+    """Resume a waiting node; ``input`` becomes its result, with its type if it is JSON or of Python's own types.
+
+    With ``resume_key`` the gateway refuses (409) unless the node waits for this key.
+    """
     path = _run(run_id, f"/nodes/{segment('node', node, safe='/')}/resume")
-    return Sent(Call(method="POST", path=path, json=carried("input", input), read=as_object))
+    body = carried("input", input) | ({} if resume_key is None else {"resumeKey": resume_key})
+    return Sent(Call(method="POST", path=path, json=body, read=as_object))
 
 
 def archive(run_id: str) -> Sent[JsonObject]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from pyoco_server import identifiers
@@ -110,7 +110,12 @@ class ResumeNode(_Strict):
         Field(description="How `input` is written: as it is, or with tags for types JSON lacks."),
     ] = None
     resume_key: Annotated[
-        str | None, Field(max_length=500, description="If given, the key the node must be waiting for.")
+        str | None,
+        Field(
+            validation_alias=AliasChoices("resumeKey", "resume_key"),
+            description="If given, the key the node must be waiting for; `resume_key` is understood, too.",
+            examples=["approval"],
+        ),
     ] = None
 
 

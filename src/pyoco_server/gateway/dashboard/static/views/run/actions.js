@@ -47,7 +47,8 @@ export function archive(model) {
 export function resume(model, wait) {
   const form = resumeForm(wait);
   const path = `${model.path}/nodes/${wait.node_id.split("/").map(encodeURIComponent).join("/")}/resume`;
-  const body = () => ({ input: form.value() });
+  const key = wait.wait_key === null ? {} : { resumeKey: wait.wait_key };
+  const body = () => ({ input: form.value(), ...key });
   openDialog(t("resume.title", { task: wait.task }), [form.element], {
     submit: t("resume.action"),
     extra: [asCurl(path, body)],
