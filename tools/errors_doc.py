@@ -21,7 +21,8 @@ Every error has two ids that never change; logs, HTTP answers, dead letters and 
 }
 ```
 
-`message` and `action` are in the language that `Accept-Language` prefers, Japanese if it names neither of the two;
+`message` and `action` are in the language that `Accept-Language` prefers, or in the server's (`PYOCO_LANG`: `ja`, `en`,
+or `auto`, that of the server's locale) if it names neither of the two;
 programs should look at `err_id` and at `details`. Log lines carry the English text, the Japanese one as `message_ja`,
 `err_id`, `msg_id` and, as `remedy`, what can be done; dead letters carry `err_id`, `msg_id` and the Japanese `message`.
 

@@ -38,7 +38,8 @@ a real gateway; a test asks anew and compares.
   not know.
 - With `PYOCO_HTTP_AUTH_MODE=api_key` every route but `/health*` and the dashboard's files needs a key in `X-API-Key`
   (see [security](../security.md)).
-- `Accept-Language: en` or `ja` chooses the language of error messages; Japanese if neither is named.
+- `Accept-Language: en` or `ja` chooses the language of error messages; without it they are in the server's
+  (`PYOCO_LANG`).
 - `X-Correlation-Id` names what a request is a part of; it is sent back, and kept in the events the request causes.
 - `Idempotency-Key`, on requests that submit or command something: the same request under the same key has its effect
   once. The same key with another request: 409, ERR-PYOCO-0105.

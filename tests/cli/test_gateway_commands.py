@@ -168,7 +168,7 @@ def test_errors_are_told_in_the_readers_language(
 ) -> None:
     message, action, hint = {
         "ja": ("runが見つかりません", "run_id確認", "'pyoco-client list' で一覧を表示"),
-        "en": ("there is no such run", "check the run_id", "'pyoco-client list' shows the runs there are"),
+        "en": ("run not found", "check the run_id", "'pyoco-client list' shows the runs there are"),
     }[language]
     monkeypatch.setenv("LANG", locale)
     call.gateway.on("GET", "/runs/r1", refuses("ERR-PYOCO-0005"))

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 
-from pyoco_server.messages import CATALOGUE, error_body, negotiate
+from pyoco_server.messages import CATALOGUE, Language, error_body, negotiate
 
 Chunks = Callable[[], AsyncIterator[bytes]]
 
@@ -56,7 +56,7 @@ def refuses(err_id: str, status: int | None = None, detail: object = None, **det
     entry = CATALOGUE[err_id]
 
     def answer(request: Request) -> Answer:
-        language = negotiate(request.headers.get("accept-language"))
+        language = negotiate(request.headers.get("accept-language"), default=Language.JA)
         code = status or entry.http_status or 500
         headers = {"retry_after": "0"} if code == 503 else {}
         return says(error_body(entry, language, details=details, detail=detail), code, **headers)

@@ -1,10 +1,12 @@
 """Which language a reader gets."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.messages import Language, negotiate
+from pyoco_server.messages import Language, negotiate, server_language
 
 JA, EN = Language.JA, Language.EN
 
@@ -54,10 +56,21 @@ def test_what_cannot_be_understood_is_skipped(bad: str) -> None:
     assert negotiate(f"{bad}, ja;q=0.1", default=EN) is JA
 
 
-def test_the_contracts_language_is_the_default() -> None:
-    assert negotiate(None) is JA
+@pytest.mark.parametrize(
+    ("wanted", "environment", "expected"),
+    [
+        ("ja", {"LANG": "en_US.UTF-8"}, JA),
+        ("en", {"LANG": "ja_JP.UTF-8"}, EN),
+        ("auto", {"LANG": "ja_JP.UTF-8"}, JA),
+        ("auto", {"LC_ALL": "C.UTF-8", "LANG": "ja_JP.UTF-8"}, EN),
+        ("auto", {"LC_ALL": "", "LC_MESSAGES": "ja_JP", "LANG": "en_US"}, JA),
+        ("auto", {}, EN),
+    ],
+)
+def test_the_language_of_a_server(wanted: Any, environment: dict[str, str], expected: Language) -> None:
+    assert server_language(wanted, environment) is expected
 
 
 @given(st.text() | st.text(alphabet="enja-*,;q=01. "))
 def test_any_header_gets_an_answer(header: str) -> None:
-    assert negotiate(header) in Language
+    assert negotiate(header, default=JA) in Language

@@ -2,15 +2,17 @@
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from pyoco_server.adapters.nats_server.server import NatsServer
 from pyoco_server.app.ports import UnavailableError, WorkerRecord
 from pyoco_server.app.worker_views import shown_state
 from pyoco_server.gateway.services import Services
-from tests.gateway.stand import Stand, check_error, ended, listed, submit, unique
+from tests.gateway.stand import Stand, check_error, ended, listed, settings_for, submit, unique
 
 
 @pytest.mark.spec("004 REQ-0001", "004 §付録D GET /health")
@@ -116,7 +118,7 @@ def test_a_worker_can_be_hidden_and_shown(stand: Stand, client: httpx.Client, na
 @pytest.mark.parametrize("worker_id", ["nobody", "a.b", "a..b", ".a", "*", "x" * 300, "%00"])
 def test_a_worker_there_is_not(client: httpx.Client, worker_id: str) -> None:
     error = check_error(client.patch(f"/workers/{worker_id}", json={"hidden": True}), 404, "ERR-PYOCO-0020")
-    assert error["message"] == "there is no such worker"
+    assert error["message"] == "worker not found"
 
 
 @pytest.mark.spec("004 REQ-0022", "004 ERR-PYOCO-0019", "004 MSG-PYOCO-0019")
@@ -233,15 +235,17 @@ def test_a_mistake_of_ours_has_the_same_shape(stand: Stand) -> None:
 
 
 @pytest.mark.spec("004 MSG-PYOCO-0005", "004 MSG-PYOCO-0017")
-def test_errors_come_in_the_readers_language(stand: Stand) -> None:
-    for header, message in (
-        ("ja", "runが見つかりません"),
-        ("en-GB", "there is no such run"),
-        ("fr", "runが見つかりません"),
-    ):
-        answer = httpx.get(f"{stand.url}/runs/none", headers={"Accept-Language": header})
-        assert answer.json()["error"]["message"] == message
-    assert httpx.get(f"{stand.url}/runs?limit=0").json()["error"]["message"] == "一覧クエリが不正です"
+@pytest.mark.parametrize("language", ["ja", "en"])
+def test_errors_come_in_the_readers_language_or_the_servers(nats: NatsServer, tmp_path: Path, language: str) -> None:
+    message = {"ja": "runが見つかりません", "en": "run not found"}
+    with Stand(settings_for(nats.url, tmp_path, PYOCO_LANG=language), workers=0) as stand:
+        for header, expected in (("ja", "ja"), ("en-GB", "en"), ("fr", language), ("*", language), ("", language)):
+            answer = httpx.get(f"{stand.url}/runs/none", headers={"Accept-Language": header})
+            assert answer.json()["error"]["message"] == message[expected]
+        answer = httpx.get(f"{stand.url}/runs/none")  # without the header
+        assert answer.json()["error"]["message"] == message[language]
+        refused = httpx.get(f"{stand.url}/runs?limit=0").json()["error"]["message"]
+        assert refused == {"ja": "一覧クエリが不正です", "en": "the query for the list is not valid"}[language]
 
 
 def test_a_gateway_whose_writes_fail_is_not_ready(stand: Stand) -> None:

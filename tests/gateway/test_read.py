@@ -53,8 +53,8 @@ def test_the_tasks_of_a_run_and_their_records(client: httpx.Client) -> None:
 @pytest.mark.parametrize("run_id", [UNKNOWN, "no.such", "x" * 200, "%00", "%ff", "*", "あ"])
 def test_a_run_there_is_not(client: httpx.Client, part: str, run_id: str) -> None:
     error = check_error(client.get(f"/runs/{run_id}{part}"), 404, "ERR-PYOCO-0005")
-    assert error["message"] == "there is no such run"
-    assert client.get(f"/runs/{run_id}{part}").json()["detail"].startswith("there is no run '")
+    assert error["message"] == "run not found"
+    assert client.get(f"/runs/{run_id}{part}").json()["detail"].startswith("run not found: '")
 
 
 def test_what_cannot_be_included_is_refused(client: httpx.Client) -> None:

@@ -61,7 +61,7 @@ class RunNotFoundError(PyocoServerError, KeyError):
 
     @override
     def __str__(self) -> str:
-        return f"there is no run '{self.args[0]}'" if self.args else "there is no such run"
+        return f"run not found: '{self.args[0]}'" if self.args else "run not found"
 
 
 class OpenRun(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ class WheelDesk:
         """A wheel; WheelNotFoundError if there is none of that name."""
         found = await self._registry.find(name) if name.endswith(".whl") else None
         if found is None:
-            raise WheelNotFoundError(f"there is no wheel '{name:.200}'")
+            raise WheelNotFoundError(f"wheel not found: '{name:.200}'")
         return found
 
     def content(self, wheel: Wheel) -> AsyncIterator[bytes]:
@@ -133,7 +133,7 @@ class WheelDesk:
 
         deleted = await self._registry.delete(name, event)
         if deleted is None:
-            raise WheelNotFoundError(f"there is no wheel '{name}'")
+            raise WheelNotFoundError(f"wheel not found: '{name}'")
         wheel, happened = deleted
         await self._note(happened)
         return wheel

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from pyoco_server.cli import argument_types as kinds
-from pyoco_server.cli.usage import UsageError, language_of_locale
+from pyoco_server.cli.usage import UsageError
 from pyoco_server.client import Client
 from pyoco_server.client.setup import API_KEY_VARIABLE, DEFAULT_API_KEY_HEADER, DEFAULT_SERVER, SERVER_VARIABLE
 from pyoco_server.errors import InvalidInputError
-from pyoco_server.messages import Language
+from pyoco_server.messages import Language, language_of_locale
 
 _EXAMPLE: Final = f"pyoco-client --server {DEFAULT_SERVER} list"
 

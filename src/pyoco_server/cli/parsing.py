@@ -11,9 +11,9 @@ from typing import Any, Final, NoReturn
 from typing_extensions import override
 
 from pyoco_server.cli.near import meant
-from pyoco_server.cli.usage import UsageError, language_of_locale, told
+from pyoco_server.cli.usage import UsageError, told
 from pyoco_server.errors import PyocoServerError
-from pyoco_server.messages import Language
+from pyoco_server.messages import Language, language_of_locale
 
 DONE: Final = 0
 FAILED: Final = 1

@@ -1,7 +1,6 @@
 """Mistakes of whoever typed the command, and how they are told."""
 
 import json
-import os
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -9,7 +8,6 @@ from pyoco_server.client import ApiError, GatewayUnreachableError
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.messages import Language, entry_of
 
-_LOCALE_VARIABLES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 _HINTS: Final[Mapping[str, tuple[str, str]]] = {
     "ERR-PYOCO-0001": (
         "'pyoco-server dev flows.py' starts one on this machine; --server or PYOCO_SERVER_URL says where another is",
@@ -42,12 +40,6 @@ class UsageError(InvalidInputError):
     def __init__(self, message: str, *, example: str | None = None) -> None:
         super().__init__(message)
         self.example = example
-
-
-def language_of_locale() -> Language:
-    """The language whoever types is at home in; English, if it is neither of ours."""
-    said = next((os.environ[name] for name in _LOCALE_VARIABLES if os.environ.get(name)), "")
-    return Language.JA if said.lower().startswith("ja") else Language.EN
 
 
 def told(error: PyocoServerError, language: Language = Language.EN) -> str:

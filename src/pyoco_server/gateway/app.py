@@ -33,6 +33,7 @@ from pyoco_server.gateway.routers import (
 )
 from pyoco_server.gateway.security_headers import SecurityHeaders
 from pyoco_server.gateway.services import Awaited, Services
+from pyoco_server.messages import server_language
 
 _DESCRIPTION = "Durable workflows: submit runs, watch them, cancel them, resume them."
 _OF_WHEELS = ("ERR-PYOCO-0002", "ERR-PYOCO-0022", "ERR-PYOCO-0023", "ERR-PYOCO-0101", "ERR-PYOCO-0003")
@@ -57,6 +58,7 @@ def create_app(open_services: OpenServices) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_services() as given:
             app.state.services = given
+            app.state.language = server_language(given.settings.http.language)
             yield
 
     app = Gateway(

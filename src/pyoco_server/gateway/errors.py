@@ -84,6 +84,20 @@ class NotFoundError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0104"
 
 
+class DashboardNotFoundError(PyocoServerError):
+    """The dashboard is not installed with this server."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0120"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0120"
+
+
+class AssetNotFoundError(PyocoServerError):
+    """The dashboard has no such file."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0121"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0121"
+
+
 class ConflictError(PyocoServerError):
     """What was asked for does not go together with what is there."""
 
@@ -93,7 +107,13 @@ class ConflictError(PyocoServerError):
 
 def language_of(request: Request) -> Language:
     """The language the reader prefers."""
-    return negotiate(request.headers.get("accept-language"))
+    return _language_for(request.scope)
+
+
+def _language_for(scope: Scope) -> Language:
+    """That of ``Accept-Language``; without it the server's (``PYOCO_LANG``)."""
+    default: Language = scope["app"].state.language
+    return negotiate(Headers(scope=scope).get("accept-language"), default=default)
 
 
 def install(app: FastAPI) -> None:
@@ -112,7 +132,7 @@ def told(error: PyocoServerError, language: Language) -> tuple[int, dict[str, An
     if isinstance(error, RunNotFoundError):
         run_id = str(error.args[0]) if error.args else ""
         entry, details = CATALOGUE["ERR-PYOCO-0005"], {"run_id": run_id[:LONGEST_SHOWN]}
-        detail = f"there is no run '{run_id[:LONGEST_SHOWN]}'"
+        detail = f"run not found: '{run_id[:LONGEST_SHOWN]}'"
         return 404, error_body(entry, language, details=details, detail=detail)
     if isinstance(error, TooLargeError):
         error = BodyTooLargeError(str(error))
@@ -124,7 +144,7 @@ def told(error: PyocoServerError, language: Language) -> tuple[int, dict[str, An
 
 def answer_to(scope: Scope, error: PyocoServerError, *, is_logged: bool = False) -> JSONResponse:
     """The answer to a request that ends in this error; it is logged, unless somebody did that already."""
-    status, body = told(error, negotiate(Headers(scope=scope).get("accept-language")))
+    status, body = told(error, _language_for(scope))
     if not is_logged:
         _log_answer(scope, error, status, body["error"]["err_id"])
     return JSONResponse(body, status, headers={"Retry-After": "1"} if status in {429, 503} else None)

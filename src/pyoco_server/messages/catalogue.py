@@ -1,7 +1,8 @@
 """Every error the platform can tell of, as data.
 
-The Japanese texts are the specification's, to the letter, from its tables of messages and errors; the English ones
-are ours. One action is taken from REQ-0018 instead: for ERR-PYOCO-0016 the table of errors has a cause in its place.
+The Japanese texts are the specification's, to the letter, from its tables of messages and errors. The English ones
+use the specification's English words where it has them (``run not found``), and are ours otherwise. One action is taken
+from REQ-0018 instead: for ERR-PYOCO-0016 the table of errors has a cause in its place.
 """
 
 from collections.abc import Mapping
@@ -79,7 +80,7 @@ _ENTRIES: Final = (
         err_id="ERR-PYOCO-0005",
         msg_id="MSG-PYOCO-0005",
         ja="runが見つかりません",
-        en="there is no such run",
+        en="run not found",
         action_ja="run_id確認",
         action_en="check the run_id",
         http_status=404,
@@ -89,7 +90,7 @@ _ENTRIES: Final = (
         err_id="ERR-PYOCO-0006",
         msg_id="MSG-PYOCO-0006",
         ja="flowが見つかりません",
-        en="there is no such flow",
+        en="flow not found",
         action_ja="flow_name/worker配置確認",
         action_en="check the flow_name and which workers have the flow",
         retryable=False,
@@ -220,7 +221,7 @@ _ENTRIES: Final = (
         err_id="ERR-PYOCO-0020",
         msg_id="MSG-PYOCO-0020",
         ja="workerが見つかりません",
-        en="there is no such worker",
+        en="worker not found",
         action_ja="worker_id確認",
         action_en="check the worker_id",
         http_status=404,
@@ -249,7 +250,7 @@ _ENTRIES: Final = (
         err_id="ERR-PYOCO-0023",
         msg_id="MSG-PYOCO-0023",
         ja="wheelが見つかりません",
-        en="there is no such wheel",
+        en="wheel not found",
         action_ja="wheel名を確認",
         action_en="check the name of the wheel",
         http_status=404,
@@ -299,7 +300,7 @@ _ENTRIES: Final = (
         err_id="ERR-PYOCO-0104",
         msg_id="MSG-PYOCO-0104",
         ja="見つかりません",
-        en="there is no such thing",
+        en="not found",
         action_ja="名前を確認する",
         action_en="check the name",
         http_status=404,
@@ -333,6 +334,26 @@ _ENTRIES: Final = (
         action_ja="必要なscopeを持つ API key を使う",
         action_en="use an API key that has the scope",
         http_status=403,
+        retryable=False,
+    ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0120",
+        msg_id="MSG-PYOCO-0120",
+        ja="ダッシュボードが見つかりません",
+        en="dashboard not found",
+        action_ja="静的ファイルの配置を確認",
+        action_en="check that the static files are installed with the server",
+        http_status=404,
+        retryable=False,
+    ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0121",
+        msg_id="MSG-PYOCO-0121",
+        ja="ダッシュボードのファイルが見つかりません",
+        en="asset not found",
+        action_ja="パスを確認",
+        action_en="check the path",
+        http_status=404,
         retryable=False,
     ),
 )

@@ -1,9 +1,13 @@
 """Which of our two languages a reader wants."""
 
+import locale
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
+
+_LOCALE_VARIABLES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 _QUALITY: Final = re.compile(r"q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE | re.ASCII)
 _RANGE: Final = re.compile(r"\*|[a-z]{1,8}(?:-[a-z0-9]{1,8})*", re.IGNORECASE | re.ASCII)
@@ -19,12 +23,25 @@ class Language(StrEnum):
 _OURS: Final = frozenset(language.value for language in Language)
 
 
-def negotiate(accept_language: str | None, *, default: Language = Language.JA) -> Language:
+def language_of_locale(environment: Mapping[str, str] | None = None) -> Language:
+    """The language of this process's locale; English if that is neither of ours."""
+    given = os.environ if environment is None else environment
+    named = next((given[name] for name in _LOCALE_VARIABLES if given.get(name)), None)
+    if named is None and environment is None:
+        named = locale.getlocale()[0]
+    return Language.JA if (named or "").lower().startswith("ja") else Language.EN
+
+
+def server_language(wanted: Literal["auto", "ja", "en"], environment: Mapping[str, str] | None = None) -> Language:
+    """The language that was set; with ``auto`` that of the server's locale."""
+    return language_of_locale(environment) if wanted == "auto" else Language(wanted)
+
+
+def negotiate(accept_language: str | None, *, default: Language) -> Language:
     """The best of our languages for an ``Accept-Language`` header (RFC 9110 §12.5.4).
 
     The highest quality wins; of equals, the one named first. Regions do not matter: ``en-GB`` is served in ``en``.
-    What cannot be understood is skipped. The default answers whoever names none of our languages, or says ``*``; it is
-    Japanese because those are the texts the specification fixes: a client that asks for nothing gets the contract.
+    What cannot be understood is skipped. A header that names neither language, or says ``*``, gets the default.
     """
     wanted: dict[Language, float] = {}
     anything = 0.0

@@ -116,7 +116,9 @@ class Http(Section):
     """How many connections may watch runs at the same time."""
     watch_max_per_client: Annotated[v.Count, Var("PYOCO_WATCH_MAX_PER_CLIENT", GATEWAY)] = 100
     """How many of them may come from one API key, or without keys from one address."""
-    dashboard_language: Annotated[v.DashboardLanguage, Var("PYOCO_DASHBOARD_LANG", GATEWAY)] = "auto"
+    language: Annotated[v.LanguageOrAuto, Var("PYOCO_LANG", GATEWAY)] = "auto"
+    """The language of error messages for requests without `Accept-Language`; `auto` is that of the server's locale."""
+    dashboard_language: Annotated[v.LanguageOrAuto, Var("PYOCO_DASHBOARD_LANG", GATEWAY)] = "auto"
     """The language of the dashboard; `auto` is that of the server's locale."""
 
 

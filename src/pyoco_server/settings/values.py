@@ -164,5 +164,5 @@ LogLevel = Annotated[
 ]
 LogFormat = Annotated[Literal["json", "text"], _read_as(str.lower), Allowed("json or text")]
 AuthMode = Annotated[Literal["none", "api_key"], _read_as(str.lower), Allowed("none or api_key")]
-DashboardLanguage = Annotated[Literal["auto", "ja", "en"], _read_as(str.lower), Allowed("one of auto, ja, en")]
+LanguageOrAuto = Annotated[Literal["auto", "ja", "en"], _read_as(str.lower), Allowed("one of auto, ja, en")]
 Durability = Annotated[Literal["sync", "fast"], _read_as(str.lower), Allowed("sync or fast")]

@@ -8,9 +8,9 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from pyoco_server.gateway.dashboard.language import opening_language
-from pyoco_server.gateway.errors import NotFoundError
+from pyoco_server.gateway.errors import AssetNotFoundError, DashboardNotFoundError
 from pyoco_server.gateway.services import Services
+from pyoco_server.messages import server_language
 
 router = APIRouter(tags=["dashboard"], include_in_schema=False)
 
@@ -45,7 +45,7 @@ async def index(request: Request) -> Response:
     given: Services = request.app.state.services  # for everybody, and also while NATS is away: the page tells so
     page = await asyncio.to_thread(_page)
     settings = given.settings
-    filled = page.replace("{{language}}", opening_language(settings.http.dashboard_language).value)
+    filled = page.replace("{{language}}", server_language(settings.http.dashboard_language).value)
     filled = filled.replace("{{api-key-header}}", html.escape(settings.auth.api_key_header))
     filled = filled.replace("{{modules}}", _PRELOADED)
     return _answer(request, filled.encode(), HTML)
@@ -61,18 +61,18 @@ def _page() -> str:
     try:
         return PAGE.read_text(encoding="utf-8")
     except OSError as error:
-        raise NotFoundError("the dashboard is not installed with this server") from error
+        raise DashboardNotFoundError("dashboard not found: it is not installed with this server") from error
 
 
 def _read(path: str) -> bytes:
-    """What is in the file; NotFoundError for what is no file of the dashboard, wherever the path may lead."""
+    """What is in the file; AssetNotFoundError for what is no file of the dashboard, wherever the path may lead."""
     try:
         found = (STATIC / path).resolve()
         if Path(path).suffix in TYPES and found.is_relative_to(STATIC.resolve()):
             return found.read_bytes()
     except (OSError, ValueError) as error:  # not there, not readable, or no path at all
-        raise NotFoundError(f"the dashboard has no file '{path:.200}'") from error
-    raise NotFoundError(f"the dashboard has no file '{path:.200}'")
+        raise AssetNotFoundError(f"asset not found: '{path:.200}'") from error
+    raise AssetNotFoundError(f"asset not found: '{path:.200}'")
 
 
 def _answer(request: Request, content: bytes, media_type: str) -> Response:

@@ -77,5 +77,5 @@ async def patch_worker(
         return None if found is None else {**found, "hidden": body.hidden, "updated_at": now}
 
     if not WORKER_ID.fits(worker_id) or await in_time(given.workers.update(worker_id, change)) is None:
-        raise WorkerNotFoundError(f"there is no worker '{worker_id:.80}'")
+        raise WorkerNotFoundError(f"worker not found: '{worker_id:.80}'")
     return Json({"worker_id": worker_id, "hidden": body.hidden, "updated_at": now})
