@@ -123,13 +123,14 @@ def test_runs_follow_the_wheels(stand: Stand, client: httpx.Client, package: str
         assert upload(client, wheel_name(package, "2"), a_flow(package, "2"), tags=cpu).status_code == 200
         told = synced(client, cpu, lambda told: told["selected_wheels"] == [wheel_name(package, "2")])
         assert has(wheel_name(package, "1"))(told)
+        assert (told["last_result"], told["pending_wheels"]) == ("idle", [wheel_name(package, "2")])
         queued = submit(client, package, tag=cpu)
         gate.touch()
         assert answer_of(client, during) == "1"
         assert answer_of(client, queued) == "2"
         told = synced(client, cpu, has(wheel_name(package, "2")))
         assert told["updated_wheels"] == [wheel_name(package, "2")]
-        assert told["last_result"] == "ok"
+        assert (told["last_result"], told["pending_wheels"]) == ("ok", [])
 
         # A wheel that cannot be installed, put there by hand: reported, and the one before stays.
         stand.call(lambda given: _put_broken(given, package, cpu))

@@ -235,9 +235,13 @@ def test_nothing_begins_while_a_run_is_in_progress() -> None:
             await asyncio.sleep(0)
         assert world.house.installed == []
         assert not slots[1].done()
+        told = world.told
+        assert told["selected_wheels"] == told["pending_wheels"] == [wheel_name("a", "1.0")]
+        assert (told["last_result"], told["pending_count"], told["installed_wheels"]) == ("idle", 1, [])
         may_end.set()
         await asyncio.gather(*slots)
         assert world.house.active == [wheel_name("a", "1.0")]
+        assert (world.told["last_result"], world.told["pending_wheels"]) == ("ok", [])
 
     run(body)
 

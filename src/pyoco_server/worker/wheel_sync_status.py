@@ -16,6 +16,7 @@ _LONGEST_REASON: Final = 500
 class WheelSyncStatus:
     """The ``wheel_sync`` object, kept up to date.
 
+    ``last_result`` is ``ok`` only while every selected wheel is in use; those that are not are in ``pending_wheels``.
     What was updated and removed is what the last synchronisation that changed something did, at ``last_synced_at``;
     the rest is as of the last look, at ``last_attempt_at``.
     """
@@ -29,15 +30,17 @@ class WheelSyncStatus:
             "last_synced_at": None,
             "last_error": None,
         }
-        for kind in ("selected", "updated", "removed"):
+        self._selected: Sequence[Wheel] = ()
+        self._installed: dict[str, float] = {}
+        for kind in ("selected", "pending", "updated", "removed"):
             self._list(kind, ())
         self._skipped(())
-        self._installed: dict[str, float] = {}
         self._fields["installed_wheels"] = []
 
     def looked(self, now: float, selected: Sequence[Wheel], skipped: Sequence[Skipped]) -> None:
         """Take note of what the registry has for this worker."""
         self._fields["last_attempt_at"] = now
+        self._selected = selected
         self._list("selected", selected)
         self._skipped(skipped)
 
@@ -52,7 +55,7 @@ class WheelSyncStatus:
         ]
 
     def succeeded(self, now: float) -> None:
-        """All is as it should be."""
+        """Every selected wheel is in use."""
         self._fields.update(last_result="ok", last_success_at=now, last_error=None)
 
     def failed(self, now: float, err_id: str, reason: str, wheel_name: str | None = None) -> None:
@@ -62,7 +65,10 @@ class WheelSyncStatus:
 
     def told(self) -> dict[str, Any]:
         """The object as it is now."""
-        return dict(self._fields)
+        pending = [wheel for wheel in self._selected if wheel.nuid not in self._installed]
+        self._list("pending", pending)
+        is_stale = pending and self._fields["last_result"] == "ok"
+        return {**self._fields, "last_result": "idle"} if is_stale else dict(self._fields)
 
     def _list(self, kind: str, wheels: Iterable[Wheel]) -> None:
         names = sorted(wheel.name for wheel in wheels)

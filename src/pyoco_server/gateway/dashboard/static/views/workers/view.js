@@ -232,6 +232,7 @@ function syncDetails(sync) {
       ],
       [t("workers.sync_success"), clock(sync["last_success_at"])],
       [t("workers.sync_selected"), list("selected_wheels")],
+      [t("workers.sync_pending"), list("pending_wheels")],
       [t("workers.sync_updated"), list("updated_wheels")],
       [t("workers.sync_removed"), list("removed_wheels")],
       [t("workers.sync_skipped"), list("skipped_incompatible")],
