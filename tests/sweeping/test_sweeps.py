@@ -7,6 +7,9 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import wait
+from pyoco_server.app.sweeping import PUT_OFF_SEC
+from pyoco_server.core import Actor
+from pyoco_server.core.wire import JsonObject
 from tests.sweeping.swept import CREATION, OPTIONS, Swept, desk_with_graph, sweeping
 from tests.worker.faulty import Fault
 from tests.worker.test_redelivery import die
@@ -217,5 +220,55 @@ def test_a_sweep_that_crashes_does_not_stop_the_others(caplog: pytest.LogCapture
         await asyncio.wait_for(done.wait(), 5)
         running.cancel()
         assert any(getattr(record, "action", "") == "sweep_crashed" for record in caplog.records)
+
+    sweeping(body)
+
+
+def test_many_waits_due_at_once_are_all_woken_by_one_sweep() -> None:
+    async def body(swept: Swept) -> None:
+        flow = Flow("asking") >> wait("approval", deadline_sec=60, default={"by": "nobody"})
+        hand = swept.world.hand({"asking": flow})
+        runs = [await swept.world.submit("asking") for _ in range(250)]
+        for _ in runs:
+            await hand.work()
+        await swept.world.pass_time(61)
+        await swept.keeper.catch_up()
+        await swept.sweeper.expire_waits()
+        assert await swept.world.queue.backlog("default") == 250
+        for run_id in runs:
+            assert (await swept.world.types(run_id)).count("NODE_RESUMED") == 1
+
+    sweeping(body)
+
+
+def test_waits_that_cannot_be_woken_do_not_keep_others_from_being_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(swept: Swept) -> None:
+        flow = Flow("asking") >> wait("approval", deadline_sec=60, default={"by": "nobody"})
+        hand = swept.world.hand({"asking": flow})
+        run_id = await swept.world.submit("asking")
+        await hand.work()
+        stored = await swept.world.stored(run_id)
+        for number in range(150):  # snapshots that others wrote, of runs without a log; they are due earlier
+            deadline = {**stored["waiting"][0], "deadline": "2020-01-01T00:00:00Z"}
+            foreign = {**stored, "run_id": f"foreign-{number}", "waiting": [deadline]}
+            await swept.world.snapshots.write(f"foreign-{number}", msgspec.json.encode(foreign), position=1, revision=0)
+        await swept.world.pass_time(61)
+        await swept.keeper.catch_up()
+        opened: list[str] = []
+        original = swept.world.desk.expire
+
+        async def expire(of: str, node_id: str, actor: Actor) -> JsonObject:
+            opened.append(of)
+            return await original(of, node_id, actor)
+
+        monkeypatch.setattr(swept.world.desk, "expire", expire)
+        await swept.sweeper.expire_waits()
+        assert (await swept.world.types(run_id)).count("NODE_RESUMED") == 1
+        assert len(opened) == 151
+        await swept.sweeper.expire_waits()  # what could not be woken is put off, not tried every second
+        assert len([of for of in opened if of != run_id]) == 150
+        await swept.world.pass_time(PUT_OFF_SEC + 1)
+        await swept.sweeper.expire_waits()
+        assert len([of for of in opened if of != run_id]) == 300
 
     sweeping(body)

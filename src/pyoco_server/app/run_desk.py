@@ -177,7 +177,9 @@ class RunDesk:
         run = await self.open(run_id)
         said = run.projection.deadline_of(node_id)
         if said is not None and "default" in said:
-            return await self.resume(run_id, node_id, said["default"], actor)
+            brought = parse_object({"input": said["default"]})
+            answered = ResumeNode(execution_id=run_id, actor=actor, node_id=node_id, extra=brought)
+            return await self._decide_and_wake(run, lambda state: run.execution.step(state, answered))
         error = {"code": "WAIT_DEADLINE", "message": f"nobody resumed '{node_id}' in time"}
         failing = FailNode(execution_id=run_id, actor=actor, node_id=node_id, error=error, retryable=False)
         resume = ResumeNode(execution_id=run_id, actor=actor, node_id=node_id)

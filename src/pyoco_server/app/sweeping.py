@@ -7,6 +7,7 @@ number of gateways may sweep at the same time.
 import asyncio
 import logging
 import math
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
@@ -17,6 +18,7 @@ from pyoco_server.app.held_runs import HeldRuns
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import (
     Clock,
+    DueWait,
     RunFilter,
     RunIndex,
     RunQuery,
@@ -42,6 +44,11 @@ _QUEUE: Final = Actor(ActorKind.EXTERNAL, "queue")
 AT_ONCE: Final = 16
 _CHUNK: Final = 200
 _MOST_SILENT: Final = 100
+_MOST_DUE: Final = 100_000
+_GROUP: Final = 512
+_WAITS_AT_ONCE: Final = 64
+PUT_OFF_SEC: Final = 30.0
+"""How long a wait that could not be woken is left alone; it is not due any more once the index hears of its end."""
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +73,7 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Sweeper:
     """Sweeps now and then."""
 
-    def __init__(  # noqa: PLR0913 everything that a sweep looks at
+    def __init__(  # noqa: PLR0913 one parameter a port
         self,
         *,
         desk: RunDesk,
@@ -79,7 +86,9 @@ class Sweeper:
         workers: WorkerRegistry,
         clock: Clock,
         options: SweepOptions,
+        chance: random.Random | None = None,
     ) -> None:
+        """``chance`` is to differ between gateways, so that they do not wake the same waits at the same time."""
         self._desk = desk
         self._index = index
         self._snapshots = snapshots
@@ -95,6 +104,8 @@ class Sweeper:
         self._held = HeldRuns(
             desk=desk, index=index, workers=workers, clock=clock, silent_sec=options.worker_silent_sec
         )
+        self._chance = chance or random.Random(0)  # noqa: S311 an order, not a secret
+        self._put_off: dict[DueWait, float] = {}
         self._orphans: dict[str, float] = {}
         self._surveyed_at = -math.inf
         self._may_have_missed = True
@@ -130,9 +141,28 @@ class Sweeper:
                     log_error(_log, "ERR-PYOCO-0106", action="sweep_crashed", exc=error, sweep=sweep.__name__)
 
     async def expire_waits(self) -> None:
-        """Waits past their deadline take their default, or fail."""
-        due = await self._index.due(self._now())
-        await self._each(due, lambda wait: self._desk.expire(wait.run_id, wait.node_id, _SWEEPER))
+        """Wake every wait past its deadline: it takes its default, or fails.
+
+        The index is asked again for every group, so that gateways that sweep at the same time share the waits: each
+        picks its group by chance, and waits that another gateway has woken are no longer due.
+        """
+        now, seen = self._now(), set[DueWait]()
+        self._put_off = {wait: until for wait, until in self._put_off.items() if until > now}
+        while True:
+            found = await self._index.due(now, _MOST_DUE)
+            due = [wait for wait in found if wait not in seen and wait not in self._put_off]
+            if not due:
+                return
+            group = due if len(due) <= _GROUP else self._chance.sample(due[: 8 * _GROUP], _GROUP)
+            seen.update(group)
+            await self._each(group, self._expire, at_once=_WAITS_AT_ONCE)
+
+    async def _expire(self, wait: DueWait) -> None:
+        try:
+            await self._desk.expire(wait.run_id, wait.node_id, _SWEEPER)
+        except (CommandRejected, RunNotFoundError, InvalidInputError):
+            # Another gateway was quicker and the index does not know it yet, or the snapshot is not one of ours.
+            self._put_off[wait] = self._now() + PUT_OFF_SEC
 
     async def end_cancels(self) -> None:
         """A cancel nobody brought to its end within its grace ends here."""
@@ -238,8 +268,8 @@ class Sweeper:
         else:
             await self._desk.rescue(run_id)
 
-    async def _each(self, found: Sequence[T], do: Callable[[T], Awaitable[object]]) -> None:
-        gate = asyncio.Semaphore(AT_ONCE)
+    async def _each(self, found: Sequence[T], do: Callable[[T], Awaitable[object]], *, at_once: int = AT_ONCE) -> None:
+        gate = asyncio.Semaphore(at_once)
 
         async def one(item: T) -> None:
             async with gate:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import secrets
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
@@ -132,6 +133,7 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
         spent=spent,
         workers=given.workers,
         clock=clock,
+        chance=random.Random(),  # noqa: S311 an order, not a secret
         options=SweepOptions(
             cancel_grace_sec=settings.worker.cancel_grace_period_sec,
             worker_silent_sec=settings.heartbeat.worker_disconnect_timeout_sec,
