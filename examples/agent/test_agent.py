@@ -9,7 +9,7 @@ import pytest
 from examples.agent import tasks
 from examples.agent.model import Turn
 
-from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server import read_flow_yaml
 from pyoco_server.testing import FlowTester, assert_attempts, assert_completed, assert_failed, nodes_of
 
 flow = read_flow_yaml((Path(__file__).parent / "agent.yaml").read_text(), name="agent")

@@ -3,7 +3,7 @@
 # ruff: noqa: S101 (assert is how tests speak)
 from pathlib import Path
 
-from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server import read_flow_yaml
 from pyoco_server.testing import FlowTester, assert_completed, assert_failed, assert_succeeded, nodes_of
 
 flow = read_flow_yaml((Path(__file__).parent / "flow.yaml").read_text(), name="orders")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server import read_flow_yaml
 from pyoco_server.testing import (
     FlowTester,
     assert_attempts,

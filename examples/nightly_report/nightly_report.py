@@ -8,8 +8,7 @@ from typing import Any
 
 from pyoco import Flow, task
 
-from pyoco_server import Backoff, TaskContext, options
-from pyoco_server.flows.model import BackoffKind
+from pyoco_server import Backoff, BackoffKind, TaskContext, options
 
 WEB = ("http://", "https://")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.flows.errors import FlowError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server import FlowError, read_flow_yaml
 from pyoco_server.testing import FlowTester, assert_completed
 
 HERE = Path(__file__).parent

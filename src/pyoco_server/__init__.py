@@ -12,15 +12,19 @@ if TYPE_CHECKING:
     from pyoco_server.client import ApiError, AsyncClient, Client, GatewayUnreachableError, WaitTimeoutError
     from pyoco_server.engine import Engine, RunResult
     from pyoco_server.flows.authoring import options, wait
-    from pyoco_server.flows.model import Backoff, Isolation
+    from pyoco_server.flows.errors import FlowError
+    from pyoco_server.flows.flow_yaml import read_flow_yaml
+    from pyoco_server.flows.model import Backoff, BackoffKind, Isolation
     from pyoco_server.logs import configure_logging
 
 __all__ = [
     "ApiError",
     "AsyncClient",
     "Backoff",
+    "BackoffKind",
     "Client",
     "Engine",
+    "FlowError",
     "GatewayUnreachableError",
     "Isolation",
     "RunResult",
@@ -28,6 +32,7 @@ __all__ = [
     "WaitTimeoutError",
     "configure_logging",
     "options",
+    "read_flow_yaml",
     "wait",
 ]
 
@@ -35,8 +40,10 @@ _HOMES: Final = {
     "ApiError": "pyoco_server.client",
     "AsyncClient": "pyoco_server.client",
     "Backoff": "pyoco_server.flows.model",
+    "BackoffKind": "pyoco_server.flows.model",
     "Client": "pyoco_server.client",
     "Engine": "pyoco_server.engine",
+    "FlowError": "pyoco_server.flows.errors",
     "GatewayUnreachableError": "pyoco_server.client",
     "Isolation": "pyoco_server.flows.model",
     "RunResult": "pyoco_server.engine",
@@ -44,6 +51,7 @@ _HOMES: Final = {
     "WaitTimeoutError": "pyoco_server.client",
     "configure_logging": "pyoco_server.logs",
     "options": "pyoco_server.flows.authoring",
+    "read_flow_yaml": "pyoco_server.flows.flow_yaml",
     "wait": "pyoco_server.flows.authoring",
 }
 

@@ -177,7 +177,7 @@ class RunDesk:
         run = await self.open(run_id)
         said = run.projection.deadline_of(node_id)
         if said is not None and "default" in said:
-            brought = parse_object({"input": said["default"]})
+            brought = carried("input", said["default"])
             answered = ResumeNode(execution_id=run_id, actor=actor, node_id=node_id, extra=brought)
             return await self._decide_and_wake(run, lambda state: run.execution.step(state, answered))
         error = {"code": "WAIT_DEADLINE", "message": f"nobody resumed '{node_id}' in time"}

@@ -10,7 +10,8 @@ from pyoco_server.core import DecodeError
 from pyoco_server.core.wire import parse_object
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.forms import AnswerError, check_answer
-from pyoco_server.flows.model import Backoff, Isolation, WaitSpec
+from pyoco_server.flows.model import Backoff, FailPolicy, Isolation, WaitSpec, fixed_backoff
+from pyoco_server.flows.option_checks import choice, seconds, text, whole
 from pyoco_server.flows.prompts import check_prompt, has_templates
 
 _NOTHING: Final = object()
@@ -33,10 +34,14 @@ def wait(
     A ``schema`` in the prompt says what an answer must be: another one is refused, and the wait continues.
     Templates in the prompt, such as ``{{ results.draft }}``, are rendered when the wait starts.
     """
-    if not name.isidentifier():
+    if not text(f"wait({name!r}): the name", name).isidentifier():
         raise FlowError(f"wait({name!r}): the name must be an identifier, such as 'approval'")
-    if deadline_sec is not None and not 0 < deadline_sec <= LONGEST_WAIT_SEC:
-        raise FlowError(f"wait({name!r}): deadline_sec must be more than 0 and at most {LONGEST_WAIT_SEC}")
+    if deadline_sec is not None:
+        deadline_sec = seconds(f"wait({name!r}): deadline_sec", deadline_sec, most=LONGEST_WAIT_SEC)
+    if key is not None:
+        text(f"wait({name!r}): key", key)
+    if prompt is not None and not isinstance(prompt, str | Mapping):
+        raise FlowError(f"wait({name!r}): prompt cannot be {prompt!r:.80}: give a text or a mapping")
     if default is not _NOTHING and deadline_sec is None:
         raise FlowError(f"wait({name!r}): a default needs a deadline_sec to be taken at")
     try:
@@ -84,35 +89,24 @@ def options(
 
     They belong to the task: every flow that uses it has them. Who wants it otherwise in one flow makes a task for it.
     """
-    task = step.task
+    if not isinstance(step, TaskWrapper):
+        raise FlowError(f"options() cannot be set on {step!r:.80}: give a task, which is a function with @task")
+    given: dict[str, Any] = {}  # all are checked before any is set
     if retries is not None:
-        task.retries = _not_negative("retries", retries)
+        given["retries"] = whole("retries", retries)
     if backoff is not None:
-        task.backoff = (
-            backoff if isinstance(backoff, Backoff) else Backoff(delay_sec=backoff, cap_sec=max(backoff, 300))
-        )
+        given["backoff"] = backoff if isinstance(backoff, Backoff) else fixed_backoff(backoff)
     if timeout_sec is not None:
-        task.timeout_sec = timeout_sec
+        given["timeout_sec"] = seconds("timeout_sec", timeout_sec)
     if fail_policy is not None:
-        if fail_policy not in {"stop", "isolate", "retry"}:
-            raise FlowError(f"fail_policy {fail_policy!r}: use 'stop', 'isolate' or 'retry'")
-        task.fail_policy = fail_policy
+        given["fail_policy"] = choice("fail_policy", fail_policy, FailPolicy).value
     if isolation is not None:
-        task.isolation = Isolation(isolation)
+        given["isolation"] = choice("isolation", isolation, Isolation)
     if recompute is not None:
-        task.recompute = _truth("recompute", recompute)
+        given["recompute"] = _truth("recompute", recompute)
+    for name, value in given.items():
+        setattr(step.task, name, value)
     return step
-
-
-def fixed(delay_sec: float) -> Backoff:
-    """The same pause every time."""
-    return Backoff(delay_sec=delay_sec, cap_sec=max(delay_sec, Backoff().cap_sec))
-
-
-def _not_negative(name: str, value: int) -> int:
-    if value < 0:
-        raise FlowError(f"{name} must not be negative")
-    return value
 
 
 def _truth(name: str, value: object) -> bool:

@@ -10,6 +10,9 @@ from enum import StrEnum, unique
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
+
+from pyoco_server.flows.option_checks import choice, number
 
 
 @unique
@@ -29,6 +32,15 @@ class OnFailure(StrEnum):
 
     STOP = "stop"
     ISOLATE = "isolate"
+
+
+@unique
+class FailPolicy(StrEnum):
+    """The words of pyoco for what a task's failure means."""
+
+    STOP = "stop"
+    ISOLATE = "isolate"
+    RETRY = "retry"
 
 
 @unique
@@ -66,6 +78,20 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     cap_sec: float = 300.0
     jitter: float = 0.0
     """How much of the pause is left to chance, from 0 to 1."""
+
+    def __post_init__(self) -> None:
+        """Take ``kind`` as a text, too; FlowError for what is no backoff."""
+        force_setattr(self, "kind", choice("backoff kind", self.kind, BackoffKind))
+        force_setattr(self, "delay_sec", number("backoff delay_sec", self.delay_sec))
+        force_setattr(self, "factor", number("backoff factor", self.factor, least=1))
+        force_setattr(self, "cap_sec", number("backoff cap_sec", self.cap_sec))
+        force_setattr(self, "jitter", number("backoff jitter", self.jitter, most=1))
+
+
+def fixed_backoff(delay_sec: float) -> Backoff:
+    """The same pause every time; the default cap does not shorten it: 600 seconds mean ten minutes."""
+    delay_sec = number("backoff", delay_sec)
+    return Backoff(delay_sec=delay_sec, cap_sec=max(delay_sec, Backoff().cap_sec))
 
 
 class WaitSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

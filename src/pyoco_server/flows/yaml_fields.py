@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from pyoco_server.flows.errors import FlowSyntaxError
+from pyoco_server.flows.option_checks import LARGEST
 from pyoco_server.flows.positions import instead_of, shown
 from pyoco_server.flows.yaml_reader import Entry, Mapping, Node, Scalar, Sequence, plain
 
-LARGEST = 1_000_000_000
 """No number in a flow.yaml that steers something (seconds, retries) may be larger: 31 years are enough."""
 
 _E = TypeVar("_E", bound=StrEnum)

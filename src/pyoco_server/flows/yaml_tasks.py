@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection
 from collections.abc import Mapping as AnyMapping
-from enum import StrEnum, unique
 from typing import Any
 
 import msgspec
@@ -11,10 +10,21 @@ import msgspec
 from pyoco_server.flows.bounded_expressions import OutOfBoundsError, check_path, check_variable
 from pyoco_server.flows.errors import FlowSyntaxError
 from pyoco_server.flows.graph_terms import Word
-from pyoco_server.flows.model import Backoff, BackoffKind, Isolation, OnFailure, Origin, TaskSpec, WaitSpec
+from pyoco_server.flows.model import (
+    Backoff,
+    BackoffKind,
+    FailPolicy,
+    Isolation,
+    OnFailure,
+    Origin,
+    TaskSpec,
+    WaitSpec,
+    fixed_backoff,
+)
+from pyoco_server.flows.option_checks import LARGEST
 from pyoco_server.flows.positions import Mark, shown
 from pyoco_server.flows.prompts import PromptError, check_environment
-from pyoco_server.flows.yaml_fields import LARGEST, Fields, is_nothing, number_of, wrong
+from pyoco_server.flows.yaml_fields import Fields, is_nothing, number_of, wrong
 from pyoco_server.flows.yaml_reader import Mapping, Node, Scalar, plain
 
 MAX_INPUTS = 256
@@ -44,15 +54,6 @@ _TASK_HINTS = {
 _REFERENCE = re.compile(r"\$node\.[^.]+\.output(\..*)?|\$ctx\.params\..+|\$env\..+", re.DOTALL)
 _REFERENCES = "write $node.<name>.output, $ctx.params.<name> or $env.<name>; other texts must not begin with '$'"
 _CALLABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-
-
-@unique
-class _FailPolicy(StrEnum):
-    """The words of pyoco."""
-
-    STOP = "stop"
-    ISOLATE = "isolate"
-    RETRY = "retry"
 
 
 class _Draft(msgspec.Struct, frozen=True):
@@ -146,10 +147,10 @@ def _too_many_inputs(mark: Mark, name: str) -> FlowSyntaxError:
 def _finish(name: str, given: AnyMapping[str, Any]) -> TaskSpec:
     """Fill in what follows from what was given."""
     fields = dict(given)
-    policy = fields.pop("fail_policy", _FailPolicy.STOP)
-    if policy is _FailPolicy.RETRY:
+    policy = fields.pop("fail_policy", FailPolicy.STOP)
+    if policy is FailPolicy.RETRY:
         fields.setdefault("retries", 1)
-    on_failure = OnFailure.ISOLATE if policy is _FailPolicy.ISOLATE else OnFailure.STOP
+    on_failure = OnFailure.ISOLATE if policy is FailPolicy.ISOLATE else OnFailure.STOP
     return TaskSpec(name=name, on_failure=on_failure, **fields)
 
 
@@ -166,7 +167,7 @@ def _read_task(name: str, node: Node, mark: Mark, env: Collection[str] | None) -
         "retries": fields.integer("retries"),
         "backoff": _backoff(fields),
         "timeout_sec": fields.seconds("timeout_sec"),
-        "fail_policy": fields.choice("fail_policy", _FailPolicy),
+        "fail_policy": fields.choice("fail_policy", FailPolicy),
         "isolation": fields.choice("isolation", Isolation),
         "wait": _wait(fields, env),
         "recompute": fields.truth("recompute"),
@@ -219,7 +220,7 @@ def _backoff(fields: Fields) -> Backoff | None:
     if node is None:
         return None
     if not isinstance(node, Mapping):
-        return _uncut(number_of(node, fields.name("backoff"), 0, LARGEST))
+        return fixed_backoff(number_of(node, fields.name("backoff"), 0, LARGEST))
     inner = Fields(node, fields.name("backoff"), BACKOFF_KEYS)
     given = {
         "kind": inner.choice("kind", BackoffKind),
@@ -227,16 +228,9 @@ def _backoff(fields: Fields) -> Backoff | None:
         "cap_sec": inner.number("cap_sec"),
         "jitter": inner.number("jitter", most=1),
     }
-    base = _uncut(inner.number("delay_sec"))
+    delay_sec = inner.number("delay_sec")
+    base = Backoff() if delay_sec is None else fixed_backoff(delay_sec)
     return msgspec.structs.replace(base, **{key: value for key, value in given.items() if value is not None})
-
-
-def _uncut(delay_sec: float | None) -> Backoff:
-    """A pause that the default cap does not shorten: who writes ten minutes and no cap means ten minutes."""
-    usual = Backoff()
-    if delay_sec is None:
-        return usual
-    return Backoff(delay_sec=delay_sec, cap_sec=max(delay_sec, usual.cap_sec))
 
 
 def _wait(fields: Fields, env: Collection[str] | None) -> WaitSpec | None:
