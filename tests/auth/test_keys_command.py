@@ -9,6 +9,8 @@ import pytest
 
 from pyoco_server.cli.server import main
 from pyoco_server.settings.section import var_of
+from tests.auth.routes import ROWS, every_route
+from tests.auth.test_every_route import ask
 from tests.auth.world import PEPPER, World
 
 Run = Callable[..., tuple[int, str, str]]
@@ -71,6 +73,19 @@ def test_a_key_is_created_used_listed_rotated_and_revoked(run: Run, world: World
     assert "is revoked; create a new key" in err
 
 
+@pytest.mark.spec("004 REQ-0016")
+def test_a_key_without_scopes_is_accepted_on_every_route(run: Run, world: World) -> None:
+    key = answer(run("create", "--tenant", "acme", "--json"))["api_key"]
+
+    async def scenario() -> None:
+        async with world.open() as gateway, gateway.client(key) as client:
+            for method, path in every_route(gateway.app):
+                answered = await ask(client, method, path, ROWS[method, path])
+                assert answered.status_code not in {401, 403, 500}, (method, path)
+
+    asyncio.run(scenario())
+
+
 def test_for_people_the_key_alone_is_on_stdout(run: Run) -> None:
     code, out, err = run("create", "--tenant", "acme", "--expires", "30d")
     assert code == 0
@@ -85,8 +100,8 @@ def test_for_people_the_key_alone_is_on_stdout(run: Run) -> None:
     assert "acme" in table
 
 
-def test_default_scope_and_all_tenants(run: Run) -> None:
-    assert answer(run("create", "--tenant", "acme", "--json"))["scopes"] == ["runs"]
+def test_default_scopes_and_all_tenants(run: Run) -> None:
+    assert answer(run("create", "--tenant", "acme", "--json"))["scopes"] == ["runs", "operate", "wheels"]
     created = answer(run("create", "--all-tenants", "--scope", "operate", "--json"))
     assert (created["tenant_id"], created["scopes"]) == (None, ["operate"])
     code, table, _ = run("list")

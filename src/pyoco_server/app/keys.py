@@ -26,7 +26,8 @@ from pyoco_server.errors import InvalidInputError
 Chance = Callable[[int], bytes]
 """Gives so many bytes nobody can guess."""
 
-DEFAULT_SCOPES: Final = (Scope.RUNS,)
+DEFAULT_SCOPES: Final = tuple(Scope)
+"""A key is good for every route; naming scopes narrows it."""
 
 
 class IssuedKey(NamedTuple):

@@ -22,6 +22,9 @@ from pyoco_server.settings import Settings
 _DESCRIPTION = """\
 Create, list, revoke and rotate the API keys the gateway asks for with PYOCO_HTTP_AUTH_MODE=api_key.
 
+A key is accepted on every route unless --scope narrows it: runs (submit, look, cancel, resume), operate (workers,
+metrics, dead letters, archive), wheels (upload code for the workers). Give each program the scopes it needs.
+
 The commands talk to NATS (PYOCO_NATS_URL, --nats-url) and need the gateway's PYOCO_AUTH_PEPPER, if it has one. What
 they change counts for every gateway within a second."""
 _EXAMPLE: Final = "pyoco-server keys create --tenant acme --scope runs --name ci --expires 90d"
@@ -63,7 +66,7 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         metavar="SCOPE",
         action="append",
         choices=[scope.value for scope in Scope],
-        help="runs (default), operate or wheels; may be repeated",
+        help="narrow the key to runs, operate or wheels; may be repeated (all of them)",
     )
     create.add_argument("--name", metavar="TEXT", help="what it is for, so that you know it again")
     create.add_argument("--expires", metavar="WHEN", type=_expiry, help="30d, 12h, or a time such as 2027-01-31")
