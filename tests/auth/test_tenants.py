@@ -116,6 +116,7 @@ def test_a_run_that_is_only_a_snapshot_is_cancelled_by_its_own_tenant_alone(worl
                 assert not (await gateway.services.log.read("theirs"))[0]
                 answer = await acme.post("/runs/theirs/cancel")
                 assert (answer.status_code, answer.json()["status"]) == (200, "CANCELLING")
+                assert answer.json()["cancel_requested_by"] == f"api_key:{keys[1].stored.api_key_id}"
                 assert (await acme.get("/runs/theirs")).json()["tenant_id"] == "acme"
                 assert error(await bees.get("/runs/theirs/events")) == (404, "ERR-PYOCO-0005")
 

@@ -2,6 +2,7 @@
 
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +152,14 @@ def test_metrics(client: httpx.Client) -> None:
     assert answer.status_code == 200
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     before = metric(client, 'pyoco_runs_total{status="PENDING"}')
+    day, today = datetime.now(UTC).date(), metric(client, "pyoco_runs_today_total")
     tag = unique("nobody")
     submit(client, tag=tag)
     listed(client, 1, tag=tag)
     assert metric(client, 'pyoco_runs_total{status="PENDING"}') == before + 1
+    after = metric(client, "pyoco_runs_today_total")
+    if datetime.now(UTC).date() == day:  # unless midnight has passed meanwhile
+        assert after == today + 1
     assert metric(client, "pyoco_workers_alive_total") >= 1
     assert metric(client, "pyoco_dlq_messages_total") >= 0
     for status in ("RUNNING", "COMPLETED", "FAILED", "CANCELLING", "CANCELLED"):

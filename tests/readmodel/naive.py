@@ -55,6 +55,10 @@ class NaiveIndex:
         runs = self.page(RunQuery(tenant_id=tenant_id, limit=len(self.runs)))
         return dict(Counter(run.snapshot["status"] for run in runs))
 
+    def submitted_on_day_of(self, moment: float, tenant_id: str | None) -> int:
+        runs = self.page(RunQuery(tenant_id=tenant_id, limit=len(self.runs)))
+        return sum(run.submitted_at // 86_400 == moment // 86_400 for run in runs)
+
     def due(self, now: float) -> set[DueWait]:
         return {
             DueWait(run.run_id, node["node_id"])

@@ -32,6 +32,7 @@ ALL = {
     "cells": """SELECT t.text, f.text, s.text, g.text, runs FROM cells LEFT JOIN terms t ON t.id = tenant
         LEFT JOIN terms f ON f.id = flow LEFT JOIN terms s ON s.id = status LEFT JOIN terms g ON g.id = tag
         WHERE runs > 0""",
+    "days": "SELECT text, day, runs FROM days LEFT JOIN terms ON id = tenant WHERE runs > 0",
     "latencies": "SELECT text, kind, class, runs, round(seconds, 3) FROM latencies LEFT JOIN terms ON id = tenant",
     "feed": "SELECT * FROM feed",
     "layout": "SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'",

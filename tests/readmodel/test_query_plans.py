@@ -91,7 +91,7 @@ def test_runs_that_were_under_way_are_found_by_how_long_they_took() -> None:
     asyncio.run(body())
 
 
-@pytest.mark.parametrize("question", ["due", "silent", "counts", "forget"])
+@pytest.mark.parametrize("question", ["due", "silent", "counts", "forget", "submitted_on_day_of"])
 def test_no_other_question_scans_the_runs_either(question: str) -> None:
     async def body() -> None:
         async with await filled(300) as index:

@@ -101,6 +101,9 @@ async def agree(index: SqliteRunIndex, naive: NaiveIndex, asked: list[RunQuery],
     for tenant_id in (*TEXTS["tenant_id"], "nobody"):
         assert await index.counts(tenant_id) == naive.counts(tenant_id)
     assert set(await index.due(moment)) == naive.due(moment)
+    for day, tenant_id in itertools.product(range(3), [None, *TEXTS["tenant_id"], "nobody"]):
+        of = day * 86_400.0, tenant_id
+        assert await index.submitted_on_day_of(*of) == naive.submitted_on_day_of(*of)
     assert {run.summary["run_id"] for run in await index.silent(moment)} == naive.silent(moment)
 
 

@@ -6,7 +6,7 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -18,8 +18,8 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco_server import options, wait
 from pyoco_server.app.outputs import INLINE_MAX_BYTES
 from pyoco_server.app.projection import RunProjection, worker_mark, worker_name
-from pyoco_server.core import Event, fold
-from pyoco_server.core.payloads import ExecutionFailed
+from pyoco_server.core import Actor, ActorKind, Event, fold
+from pyoco_server.core.payloads import ExecutionCancelRequested, ExecutionFailed, NodeStarted
 from pyoco_server.testing.virtual_clock import START
 from tests.engine.flows import Calls, approval_flow, fan_flow, opaque_flow, program_flow
 from tests.worker.world import USER, Held, World, attempt
@@ -169,9 +169,47 @@ def test_a_failure_is_told_in_a_line() -> None:
     assert (record["progress"], record["message"]) == (50, "half way")
 
 
+@pytest.mark.parametrize("first", ["k0123456789abcdef", "ann", None])
+def test_the_key_of_the_first_cancel_request_is_named(first: str | None) -> None:
+    asked = [
+        Event(
+            event_id=f"e{number}",
+            execution_id="r",
+            occurred_at=START,
+            actor=Actor(ActorKind.USER, name),
+            payload=ExecutionCancelRequested(),
+        )
+        for number, name in enumerate([first, "kfedcba9876543210"])
+    ]
+    projection = RunProjection("r")
+    projection.listen(asked, fold(asked))
+    named = None if first in {"ann", None} else f"api_key:{first}"
+    assert projection.snapshot(position=1)["cancel_requested_by"] == named
+
+
+def test_a_record_says_the_state_and_how_long_it_took() -> None:
+    events = log_of("flaky")
+    started = next(
+        at
+        for at, event in enumerate(events)
+        if isinstance(event.payload, NodeStarted) and event.payload.node_id == "before"
+    )
+    later = [
+        *events[: started + 1],
+        *(  # as if everything that follows had happened 2.5 seconds later
+            msgspec.structs.replace(event, occurred_at=event.occurred_at + timedelta(seconds=2.5))
+            for event in events[started + 1 :]
+        ),
+    ]
+    before = projected(later).snapshot(position=1)["task_records"]["before"]
+    assert (before["state"], before["status"], before["duration_ms"]) == ("SUCCEEDED", "SUCCEEDED", 2_500)
+    running = projected(later[: started + 1]).snapshot(position=1)["task_records"]["before"]
+    assert (running["state"], running["duration_ms"]) == ("RUNNING", None)
+
+
 def test_who_cancelled_and_why() -> None:
     snapshot = projected(log_of("cancelled")).snapshot(position=1)
-    assert (snapshot["cancel_requested_by"], snapshot["cancel_reason"]) == ("ann", "enough")
+    assert (snapshot["cancel_requested_by"], snapshot["cancel_reason"]) == (None, "enough")  # ann showed no key
     assert snapshot["cancel_requested_at"] == START.timestamp()
     assert projected(log_of("fan")).snapshot(position=1)["cancel_requested_by"] is None
 

@@ -15,6 +15,7 @@ from tests.invariants import check_no_repeats
 from tests.worker.faulty import Fault
 from tests.worker.world import USER, Held, World, attempt
 
+ANN = Actor(ActorKind.USER, "k0123456789abcdef")
 BOB = Actor(ActorKind.USER, "bob")
 UNKNOWN = "11111111-0000-4000-8000-000000000000"
 
@@ -41,13 +42,13 @@ async def at_deadline(world: World, flow: Flow) -> str:
 def test_a_queued_run_is_over_when_the_cancel_is_answered() -> None:
     async def body(world: World) -> None:
         run_id = await world.submit("fan")
-        answer = await world.desk.cancel(run_id, USER, "no longer needed")
+        answer = await world.desk.cancel(run_id, ANN, "no longer needed")
         assert answer["status"] == "CANCELLING"
         assert answer["cancel_requested_at"] == world.clock.now().timestamp()
-        assert (answer["cancel_requested_by"], answer["cancel_reason"]) == ("ann", "no longer needed")
+        assert (answer["cancel_requested_by"], answer["cancel_reason"]) == (f"api_key:{ANN.id}", "no longer needed")
         stored = await world.stored(run_id)
         assert (stored["status"], stored["end_time"]) == ("CANCELLED", world.clock.now().timestamp())
-        assert stored["cancel_requested_by"] == "ann"
+        assert stored["cancel_requested_by"] == f"api_key:{ANN.id}"
 
     attempt(body)
 
@@ -85,11 +86,15 @@ def test_a_run_at_work_is_cancelled_by_its_worker() -> None:
         await held.at_work()
         await hand.handler.running[run_id].beat()
         world.log.silent = True
-        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert (await world.desk.cancel(run_id, ANN))["status"] == "CANCELLING"
         stored = await world.stored(run_id)
         assert (stored["status"], stored["driven_by"]) == ("CANCELLING", "w1")
         again = await world.desk.cancel(run_id, BOB, "and again")
-        assert (again["status"], again["cancel_requested_by"], again["cancel_reason"]) == ("CANCELLING", "ann", None)
+        assert (again["status"], again["cancel_requested_by"], again["cancel_reason"]) == (
+            "CANCELLING",
+            f"api_key:{ANN.id}",
+            None,
+        )
         await hand.handler.running[run_id].beat()
         assert await working == Ack()
         assert (await world.stored(run_id))["status"] == "CANCELLED"
@@ -106,9 +111,9 @@ def test_a_run_that_has_ended_is_answered_as_it_ended() -> None:
         assert (await world.desk.cancel(run_id, USER))["status"] == "COMPLETED"
         assert await world.types(run_id) == before
         other = await world.submit("fan")
-        await world.desk.cancel(other, USER)
+        await world.desk.cancel(other, ANN)
         again = await world.desk.cancel(other, BOB)
-        assert (again["status"], again["cancel_requested_by"]) == ("CANCELLED", "ann")
+        assert (again["status"], again["cancel_requested_by"]) == ("CANCELLED", f"api_key:{ANN.id}")
 
     attempt(body)
 

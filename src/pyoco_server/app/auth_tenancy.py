@@ -217,6 +217,11 @@ class TenantIndex:
         del tenant_id
         return await self._index.latencies(self._tenant_id)
 
+    async def submitted_on_day_of(self, moment: float, tenant_id: str | None = None) -> int:
+        """How many of the tenant's runs were submitted on this day, whoever is asked about."""
+        del tenant_id
+        return await self._index.submitted_on_day_of(moment, self._tenant_id)
+
     async def position(self) -> int:
         """Counts everybody's changes."""
         raise _not_a_tenants_business()

@@ -73,8 +73,13 @@ def checked_name(text: str) -> str:
     return text
 
 
+def is_key_id(text: str) -> bool:
+    """Whether this is how the public id of a key looks."""
+    return _KEY_ID.fullmatch(text) is not None
+
+
 def checked_key_id(text: str) -> str:
     """The id of a key; InvalidInputError if it cannot be one. What was given is not shown: it may be a whole key."""
-    if not _KEY_ID.fullmatch(text):
+    if not is_key_id(text):
         raise InvalidInputError("api_key_id: 'k' and 16 hexadecimal digits, as 'keys list' shows them")
     return text

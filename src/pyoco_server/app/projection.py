@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from pyoco_server.app.key_texts import is_key_id
 from pyoco_server.app.outputs import TEXT_ONLY, VALUE, is_stored, kind_of
 from pyoco_server.app.plans import named_code
 from pyoco_server.app.rounds import failed_node, is_in_loop, is_isolating, not_started_in, rounds_in, tallies
@@ -96,6 +97,13 @@ class _TaskRecord(msgspec.Struct):
     wait: JsonObject | None = None
     """What NODE_WAITING said beside the key and the prompt: deadline and default."""
 
+    @property
+    def duration_ms(self) -> int | None:
+        """From the start of the newest attempt to the end of the node; None until both are known."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(round((self.ended_at - self.started_at) * 1_000), 0)
+
 
 class RunProjection:
     """Listens to a log and can tell how the run stands."""
@@ -113,7 +121,7 @@ class RunProjection:
         self._wheels: dict[str, str] = {}
         self._unused: Unused = {}
         self._codes: list[str] = []
-        self._cancel_requested_by: str | None = None
+        self._canceler: Actor | None = None
 
     @property
     def input(self) -> RunInput:
@@ -141,7 +149,7 @@ class RunProjection:
         self._platform = payload.extra.get(PLATFORM)
 
     def _cancel_requested(self, event: Event, _: ExecutionCancelRequested) -> None:
-        self._cancel_requested_by = self._cancel_requested_by or _name(event.actor)
+        self._canceler = self._canceler or event.actor
 
     def _started(self, _: Event, payload: ExecutionStarted) -> None:
         self._note_code(payload.extra)
@@ -255,7 +263,7 @@ class RunProjection:
             "end_time": _seconds_of(state.completed_at or state.failed_at or state.canceled_at),
             "error": self.error,
             "cancel_requested_at": _seconds_of(state.cancel_requested_at),
-            "cancel_requested_by": self._cancel_requested_by,
+            "cancel_requested_by": None if self._canceler is None else _api_key_of(self._canceler),
             "cancel_reason": state.cancel_reason,
             "waiting": self._waiting(),
             "archived_at": _seconds_of(state.archived_at),
@@ -313,9 +321,11 @@ class RunProjection:
         told: JsonObject = {
             "task": record.task,
             "status": task_status(node.status).value,
+            "state": task_status(node.status).value,
             "attempt": node.attempt,
             "started_at": record.started_at,
             "ended_at": record.ended_at,
+            "duration_ms": record.duration_ms,
             "worker_id": worker_name(node.worker_id),
         }
         if node.error is not None:
@@ -373,8 +383,9 @@ def _detail_of(failed: ExecutionFailed) -> JsonObject:
     return detail if isinstance(detail, dict) else {}
 
 
-def _name(actor: Actor) -> str:
-    return actor.id or actor.kind.value
+def _api_key_of(actor: Actor) -> str | None:
+    """The API key that an actor used, as ``api_key:<id>``; None for an actor without one."""
+    return f"api_key:{actor.id}" if actor.id is not None and is_key_id(actor.id) else None
 
 
 def _seconds(moment: datetime) -> float:

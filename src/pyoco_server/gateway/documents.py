@@ -157,13 +157,19 @@ class RunSnapshot(_Open):
     tags: list[str]
     submitted_at: Seconds
     worker_id: str | None
-    task_records: Annotated[dict[str, Any], Field(description="With `include=records`.")] = {}
+    task_records: Annotated[
+        dict[str, Any],
+        Field(
+            description="With `include=records`. By node: `task`, `state` (also as `status`), `attempt`, `started_at`, "
+            "`ended_at`, `duration_ms`, `worker_id`, and if there are any `error`, `output`, `progress`, `message`."
+        ),
+    ] = {}
     task_records_truncated: bool
     start_time: Seconds | None
     end_time: Seconds | None
     error: str | None
     cancel_requested_at: Seconds | None
-    cancel_requested_by: str | None
+    cancel_requested_by: Annotated[str | None, Field(description="`api_key:<id>`; null without an API key.")]
     waiting: list[Waiting]
     held: Annotated[Held | None, Field(description="Left out unless the run is held.")] = None
     code: Annotated[Code | None, Field(description="Left out until a worker has started the run.")] = None

@@ -95,6 +95,10 @@ class SqliteRunIndex:
         """How long runs took."""
         return await self._read(latencies.latencies, tenant_id)
 
+    async def submitted_on_day_of(self, moment: float, tenant_id: str | None = None) -> int:
+        """How many of the runs there are were submitted on this day (UTC)."""
+        return await self._read(reading.submitted_on_day_of, moment, tenant_id)
+
     async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:
         """Waits past their deadline."""
         return await self._read(reading.due, now, limit)

@@ -15,6 +15,8 @@ _DUE: Final = """SELECT run_id, node_id FROM waits INDEXED BY waits_by_deadline 
 _SILENT: Final = """SELECT summary, alive_at, key FROM runs INDEXED BY runs_by_life
     WHERE (alive_at, key) > (?, ?) AND alive_at < ? ORDER BY alive_at, key LIMIT ?"""
 _BEFORE_ALL: Final = (-1.0, 0)
+_DAY_SEC: Final = 86_400
+_LAST_MOMENT: Final = 1e12
 
 SUMMARY: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -35,6 +37,19 @@ def counts(connection: sqlite3.Connection, tenant_id: str | None) -> dict[str, i
     """How many runs have which status."""
     tenant = NOTHING if tenant_id is None else number_of(connection, tenant_id)
     return {} if tenant is None else dict(connection.execute(_COUNTS, (tenant, NOTHING)))
+
+
+def day_of(moment: float) -> int:
+    """The number of the day (UTC) of a moment in Unix seconds; moments that no calendar has share the last day."""
+    return int(min(max(moment, 0.0), _LAST_MOMENT) // _DAY_SEC)
+
+
+def submitted_on_day_of(connection: sqlite3.Connection, moment: float, tenant_id: str | None) -> int:
+    """How many of the runs there are were submitted on this day (UTC)."""
+    tenant = NOTHING if tenant_id is None else number_of(connection, tenant_id)
+    sql = "SELECT runs FROM days WHERE tenant = ? AND day = ?"
+    found = connection.execute(sql, (tenant, day_of(moment))).fetchone()
+    return 0 if found is None else int(found[0])
 
 
 def due(connection: sqlite3.Connection, now: float, limit: int) -> list[DueWait]:

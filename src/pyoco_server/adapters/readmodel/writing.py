@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyoco_server.adapters.readmodel.latencies import QUEUED, WHOLE, Measured
+from pyoco_server.adapters.readmodel.reading import day_of
 from pyoco_server.adapters.readmodel.rows import Row, row_of
 from pyoco_server.adapters.readmodel.schema import NOTHING, drop_indexes, lacks_indexes, make_indexes, span_of
 from pyoco_server.app.ports import SnapshotChange
@@ -24,6 +25,7 @@ MANY: Final = 2_000
 
 _MOST_TERMS_AT_HAND: Final = 50_000
 _AT_A_TIME: Final = 500
+_COUNT_DAY: Final = "INSERT INTO days VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs"
 _COUNT: Final = """INSERT INTO cells VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET runs = runs + excluded.runs"""
 
@@ -66,6 +68,7 @@ class Writer:
         self._connection = connection
         self._terms: dict[str, int] = {}
         self._counted: Counter[_Cell] = Counter()
+        self._days: Counter[tuple[int, int]] = Counter()
         self._measured = Measured()
         self._added: list[tuple[object, ...]] = []
         self.is_loading = lacks_indexes(connection)
@@ -106,14 +109,14 @@ class Writer:
         """Remove the runs whose newest change is older."""
         self.finish()
         with self._transaction() as execute:
-            gone = execute(f"SELECT key, {_CELL} FROM runs WHERE sequence < ?", (before,)).fetchall()  # noqa: S608 our own names
-            for key, *cell in gone:
-                self._remove(key, tuple(cell))
+            sql = f"SELECT key, submitted_at, {_CELL} FROM runs WHERE sequence < ?"  # noqa: S608 our own names
+            for key, submitted_at, *cell in execute(sql, (before,)).fetchall():
+                self._remove(key, submitted_at, tuple(cell))
 
     def clear(self, origin: str) -> None:
         """Remove everything."""
         with self._transaction() as execute:
-            for table in ("runs", "waits", "cells", "latencies", "terms"):
+            for table in ("runs", "waits", "cells", "days", "latencies", "terms"):
                 execute(f"DELETE FROM {table}")  # noqa: S608 our own names
             execute("UPDATE feed SET origin = ?, position = 0", (origin,))
             self._terms.clear()
@@ -121,6 +124,7 @@ class Writer:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         self._counted.clear()
+        self._days.clear()
         self._measured.clear()
         self._added.clear()
         execute = self._connection.execute
@@ -129,6 +133,7 @@ class Writer:
             yield execute
             self._connection.executemany(_INSERT, self._added)
             self._connection.executemany(_COUNT, _summed(self._counted))
+            self._connection.executemany(_COUNT_DAY, [(*place, runs) for place, runs in self._days.items() if runs])
             self._measured.write(self._connection)
             execute("COMMIT")
         except BaseException:
@@ -160,7 +165,7 @@ class Writer:
             if change.body is not None:
                 _tell_unreadable(change)
             if key is not None and known is not None:
-                self._remove(key, known.cell)
+                self._remove(key, known.submitted_at, known.cell)
             return
         columns = self._columns(change, row, known)
         if key is None or known is None:
@@ -190,6 +195,7 @@ class Writer:
 
     def _insert(self, run_id: str, row: Row, columns: _Columns) -> None:
         self._counted[columns.cell] += 1
+        self._count_day(columns.tenant, columns.submitted_at, 1)
         written = (run_id, row.summary, *columns)
         if not row.deadlines:
             self._added.append(written)  # with the others, at the end
@@ -202,6 +208,8 @@ class Writer:
         """Only what differs is set: an index is not touched unless one of its columns is set."""
         self._counted[known.cell] -= 1
         self._counted[columns.cell] += 1
+        self._count_day(known.tenant, known.submitted_at, -1)
+        self._count_day(columns.tenant, columns.submitted_at, 1)
         changed = {name: new for name, new, old in zip(_Columns._fields, columns, known, strict=True) if new != old}
         sets = "".join(f", {name} = ?" for name in changed)
         self._connection.execute(
@@ -209,10 +217,16 @@ class Writer:
             (row.summary, *changed.values(), key),
         )
 
-    def _remove(self, key: int, cell: _Cell) -> None:
+    def _remove(self, key: int, submitted_at: float, cell: _Cell) -> None:
         self._counted[cell] -= 1
+        self._count_day(cell[0], submitted_at, -1)
         self._connection.execute("DELETE FROM runs WHERE key = ?", (key,))
         self._connection.execute("DELETE FROM waits WHERE run = ?", (key,))
+
+    def _count_day(self, tenant: int, submitted_at: float, runs: int) -> None:
+        """For the tenant, and for all together."""
+        for counted in {tenant, NOTHING}:
+            self._days[counted, day_of(submitted_at)] += runs
 
     def _note_deadlines(self, key: int, deadlines: Mapping[str, float]) -> None:
         execute = self._connection.execute

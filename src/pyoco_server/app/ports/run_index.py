@@ -229,6 +229,10 @@ class RunIndex(Protocol):
         """How long runs took, counted as they end."""
         ...
 
+    async def submitted_on_day_of(self, moment: float, tenant_id: str | None = None) -> int:
+        """How many of the runs there are were submitted on the day (UTC) of this moment, in Unix seconds."""
+        ...
+
     async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:
         """Waits past their deadline, of runs that have not ended; those that are due longest come first."""
         ...

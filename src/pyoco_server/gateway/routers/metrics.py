@@ -52,8 +52,9 @@ class _Collected:
 
 
 async def _collect(given: Services) -> list[Metric]:
-    counts, latencies, pending, records, letters = await asyncio.gather(
+    counts, today, latencies, pending, records, letters = await asyncio.gather(
         given.index.counts(),
+        given.index.submitted_on_day_of(given.now),
         given.index.latencies(),
         given.index.tags(RunStatus.PENDING.value),
         given.workers.all(),
@@ -75,6 +76,7 @@ async def _collect(given: Services) -> list[Metric]:
         backlog.add_metric([tag], count)
     return [
         runs,
+        GaugeMetricFamily("pyoco_runs_today_total", "Runs submitted since midnight (UTC).", value=today),
         _histogram("pyoco_run_queue_seconds", "From submission to the start of a run.", latencies.queued),
         _histogram("pyoco_run_latency_seconds", "From submission to the end of a run.", latencies.whole),
         GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are there.", value=len(alive)),
