@@ -4,8 +4,8 @@ Runs are listed by (submitted_at, run_id). The runs that share a tenant, a flow,
 an index for each of tenant and flow given or not, in which each cell lies in one piece and in that order; a page is
 merged from the cells that fit, reading a few runs of each, however many there are. How many runs a cell has is kept in
 a table of its own, which also answers how many runs have which status; and so is how many were submitted on each day.
-Runs that were submitted with their workflow are listed by its hash as well, and runs that are held for missing code in a
-list of their own. How long runs took is counted by class when they end, and stays counted when they are gone.
+Runs that were submitted with their workflow are listed by its hash as well, and runs that are held for missing code in
+a list of their own. How long runs took is counted by class when they end, and stays counted when they are gone.
 
 An index for each set of filters would save the merging, but every run would be written to four times as many places.
 Texts that many runs share are kept once, as terms, and numbered, so that the indexes stay small; 0 stands for none.
