@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from pyoco_server.app.context import TaskContext
     from pyoco_server.client import ApiError, AsyncClient, Client, GatewayUnreachableError, WaitTimeoutError
     from pyoco_server.engine import Engine, RunResult
+    from pyoco_server.errors import TaskInterrupted
     from pyoco_server.flows.authoring import options, wait
     from pyoco_server.flows.errors import FlowError
     from pyoco_server.flows.flow_yaml import read_flow_yaml
-    from pyoco_server.flows.model import Backoff, BackoffKind, Isolation
+    from pyoco_server.flows.model import Backoff, BackoffKind, Interrupt, Isolation
     from pyoco_server.logs import configure_logging
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "Engine",
     "FlowError",
     "GatewayUnreachableError",
+    "Interrupt",
     "Isolation",
     "RunResult",
     "TaskContext",
+    "TaskInterrupted",
     "WaitTimeoutError",
     "configure_logging",
     "options",
@@ -45,9 +48,11 @@ _HOMES: Final = {
     "Engine": "pyoco_server.engine",
     "FlowError": "pyoco_server.flows.errors",
     "GatewayUnreachableError": "pyoco_server.client",
+    "Interrupt": "pyoco_server.flows.model",
     "Isolation": "pyoco_server.flows.model",
     "RunResult": "pyoco_server.engine",
     "TaskContext": "pyoco_server.app.context",
+    "TaskInterrupted": "pyoco_server.errors",
     "WaitTimeoutError": "pyoco_server.client",
     "configure_logging": "pyoco_server.logs",
     "options": "pyoco_server.flows.authoring",

@@ -110,7 +110,9 @@ class Engine:
         self._thread = threading.Thread(target=self._loop.run_forever, name="pyoco-engine", daemon=True)
         self._thread.start()
         self._log = log or MemoryEventLog()
-        self._workshop: Workshop = workshop or LocalWorkshop(threads=threads, processes=processes)
+        self._workshop: Workshop = workshop or LocalWorkshop(
+            threads=threads, processes=processes, shield_sec=cancel_grace_sec
+        )
         self._services = RunServices(
             log=self._log,
             clock=clock or SystemClock(),

@@ -1,4 +1,4 @@
-"""The root of every error this package raises on purpose."""
+"""The root of every error this package raises on purpose, and the exception that interrupts a task."""
 
 from typing import ClassVar
 
@@ -19,3 +19,11 @@ class InvalidInputError(PyocoServerError):
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0002"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0002"
+
+
+class TaskInterrupted(BaseException):
+    """Raised in a plain function that runs in a thread, when its run is cancelled or its time is over.
+
+    It arrives at the next bytecode outside of ``ctx.shield()``. It is no ``Exception``, so that ``except Exception``
+    does not catch it: release what you hold in ``finally`` or ``with``, and let it pass.
+    """

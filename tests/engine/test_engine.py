@@ -200,7 +200,7 @@ def test_a_task_that_looks_stops_by_itself(engine: Engine) -> None:
             time.sleep(0.001)
         return "tidied up"
 
-    run_id = engine.start(Flow() >> step(polite))
+    run_id = engine.start(Flow() >> options(step(polite), interrupt="flag"))
     begun.wait(5)
     assert engine.cancel(run_id, "enough") is True
     result = engine.wait(run_id)

@@ -9,7 +9,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper, switch  # type: ignore[import-untyped]
 
-from pyoco_server import Engine
+from pyoco_server import Engine, options
 from pyoco_server.app.plans import REMEMBERED, Plans
 from pyoco_server.core import NodeStatus
 from pyoco_server.engine import RunResult
@@ -98,7 +98,7 @@ def test_an_immediate_cancel_waits_for_nobody(polls: bool) -> None:
         ended.set()
 
     with Engine(cancel_grace_sec=60) as engine:
-        run_id = engine.start(Flow("i") >> TaskWrapper(Task(func=work, name="work")))
+        run_id = engine.start(Flow("i") >> options(TaskWrapper(Task(func=work, name="work")), interrupt="flag"))
         assert begun.wait(5)
         assert engine.cancel(run_id, "now", immediate=True) is True
         assert engine.get(run_id).status == "CANCELED"  # when the answer comes, not later

@@ -301,7 +301,7 @@ def test_an_attempt_that_was_given_up_on_is_not_heard_any_more(workshop: LocalWo
             assert spoken.wait(5)
 
     with Engine(workshop=workshop, artifacts=tmp_path) as engine:
-        result = engine.run(Flow() >> options(step(work, timeout_sec=1), retries=1, backoff=0.001))
+        result = engine.run(Flow() >> options(step(work, timeout_sec=1), retries=1, backoff=0.001, interrupt="flag"))
         assert (result.status, reported(engine, result.run_id)) == ("COMPLETED", [10])
 
 

@@ -142,8 +142,8 @@ def test_a_burst_of_short_calls_needs_few_threads_and_a_long_one_keeps_nobody_wa
 def test_the_caller_is_told_when_the_call_begins() -> None:
     async def main() -> None:
         slots, gate, began = ThreadSlots(1, name="begins"), threading.Event(), list[str]()
-        first = asyncio.create_task(slots.run(gate.wait, on_begin=lambda: began.append("first")))
-        second = asyncio.create_task(slots.run(int, on_begin=lambda: began.append("second")))
+        first = asyncio.create_task(slots.run(gate.wait, on_begin=lambda _: began.append("first")))
+        second = asyncio.create_task(slots.run(int, on_begin=lambda _: began.append("second")))
         await wait_until(lambda: slots.waiting == 1)
         assert began == ["first"]
         gate.set()

@@ -19,7 +19,7 @@ from pyoco_server.adapters.isolation.threads import ThreadSlots
 from pyoco_server.app.calling import is_async
 from pyoco_server.app.context import TaskContext
 from pyoco_server.app.ports.engine import CallOverdueError, Watch
-from pyoco_server.flows.model import Isolation
+from pyoco_server.flows.model import Interrupt, Isolation
 
 SOFT_STOP_SEC = 0.5
 """How long a process that is told to stop may take before it is killed."""
@@ -30,7 +30,9 @@ Function = Callable[..., Any]
 class LocalWorkshop:
     """Serves the Workshop port; its places are shared by all runs."""
 
-    def __init__(self, *, threads: int, processes: int) -> None:
+    def __init__(self, *, threads: int, processes: int, shield_sec: float = 30.0) -> None:
+        """``shield_sec``: so long a process that is to end may stay in a shielded section."""
+        self._shield_sec = shield_sec
         self._threads = ThreadSlots(threads, name="pyoco-task")
         self._processes = ProcessSlots(processes)
         self._coroutines = Coroutines()
@@ -78,7 +80,7 @@ class LocalWorkshop:
         if is_async(function):
             watch.begin()
             return await self._await(functools.partial(function, *args, **kwargs), function, watch)
-        value = await self._threads.run(functools.partial(function, *args, **kwargs), on_begin=watch.begin)
+        value = await self._call_in_thread(functools.partial(function, *args, **kwargs), watch)
         if hasattr(type(value), "__await__"):  # a plain function that hands on a coroutine or a future
             try:
                 return await self._await(lambda: value, function, watch)
@@ -86,6 +88,18 @@ class LocalWorkshop:
                 if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
                     value.close()  # the call was stopped before it began: nobody is to miss that it never did
         return value
+
+    async def _call_in_thread(self, call: Callable[[], Any], watch: Watch) -> Any:  # noqa: ANN401
+        is_interrupted = watch.manner is Interrupt.RAISE
+
+        def on_begin(interrupt: Callable[[], None]) -> None:
+            watch.interrupt = interrupt if is_interrupted else None
+            watch.begin()
+
+        try:
+            return await self._threads.run(call, on_begin=on_begin, is_interrupted=is_interrupted, shield=watch.shield)
+        finally:
+            watch.interrupt = None
 
     async def _await(self, start: Callable[[], Awaitable[Any]], function: Function, watch: Watch) -> Any:  # noqa: ANN401
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -107,7 +121,9 @@ class LocalWorkshop:
             on_message=on_message,
             at_place=watch.at_place,
             on_begin=watch.begin if watch.is_waited_for else None,  # a child that tells costs one more message
+            on_sent=functools.partial(setattr, watch, "interrupt"),
             grace_sec=SOFT_STOP_SEC,
+            shield_sec=self._shield_sec,
         )
 
 

@@ -17,7 +17,8 @@ from pyoco_server.app.ports import Workshop
 from pyoco_server.app.ports.engine import CallOverdueError, Watch
 from pyoco_server.app.value_errors import ResultLostError, lost_behind
 from pyoco_server.core.wire import JsonObject
-from pyoco_server.flows.model import Isolation, TaskSpec
+from pyoco_server.errors import TaskInterrupted
+from pyoco_server.flows.model import Interrupt, Isolation, TaskSpec
 
 Function = Callable[..., Any]
 
@@ -53,7 +54,7 @@ class Attempt:
         self._function = function
         self._context = context
         self._workshop = workshop
-        self._watch = Watch()
+        self._watch = Watch(context.shield(), task.interrupt)
         self._runner: asyncio.Task[Any] | None = None
         self._cancels = 0
         self._asked = False
@@ -82,6 +83,8 @@ class Attempt:
             return Failed({"code": "TIMEOUT", "message": message})
         except ResultLostError as error:
             return Failed(describe(error), is_final=True)
+        except TaskInterrupted as error:
+            return Stopped() if self._asked else Failed(describe(error))
         except BaseException as error:  # noqa: BLE001 whatever the user's code raises is its failure, not ours
             return Failed(describe(error))
         finally:
@@ -91,11 +94,14 @@ class Attempt:
                 runner.uncancel()
 
     def ask_to_stop(self) -> None:
-        """Let the function see that it should end; a coroutine is cancelled, which it may still clean up after."""
+        """Interrupt the function: it may still clean up. One that only wants the flag sees no more than that.
+
+        A function that waits for a place is given up on. A process is told, given a moment, and killed.
+        """
         self._asked = True
         self._context.ask_to_stop()
-        # One that waits for a place has nothing to see it with; a process is told, given a moment, and killed.
-        if not self._watch.begun or self._task.isolation is Isolation.PROCESS:
+        is_killed = self._task.isolation is Isolation.PROCESS and self._task.interrupt is Interrupt.RAISE
+        if is_killed or not (self._watch.begun or self._watch.interrupt):
             self.make_stop()
         else:
             self._watch.ask_to_stop()

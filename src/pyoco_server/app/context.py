@@ -14,6 +14,7 @@ from pyoco.core.models import RunContext, RunStatus, TaskState  # type: ignore[i
 from typing_extensions import override
 
 from pyoco_server.app.lazy_values import Deferred, LazyDict
+from pyoco_server.app.shield import Shield
 
 Progress = Callable[[float | None, str | None], None]
 
@@ -35,12 +36,14 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
 
     _cancelled: bool
     _report: Progress
+    _shield: Shield
 
     @override
     def __post_init__(self) -> None:
         """Leave the artifact directory alone until something is saved in it."""
         self._cancelled = False
         self._report = _nobody
+        self._shield = Shield()
 
     @property
     @override
@@ -57,6 +60,15 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
         """Set a variable for all tasks of the run, unless it is one of this place's loops."""
         own, shared = self._vars.maps
         (own if name in own else shared)[name] = value
+
+    def shield(self) -> Shield:
+        """Make a section that must finish: ``with ctx.shield():``.
+
+        The task is not interrupted inside; an interruption that comes meanwhile arrives when the outermost section
+        ends. The run waits for that for its grace period, no longer: then it ends. A section in a process is killed
+        then; one in a thread or coroutine runs on to its end, and the task is interrupted there.
+        """
+        return self._shield
 
     def ask_to_stop(self) -> None:
         """Make ``is_cancelled`` true."""

@@ -69,7 +69,9 @@ async def open_worker(
     """
     clock, instance_id = SystemClock(), secrets.token_hex(8)
     threads, processes = max(32, 4 * options.concurrency), max(4, options.concurrency)
-    workshop = RenewedWorkshop(lambda: LocalWorkshop(threads=threads, processes=processes))
+    workshop = RenewedWorkshop(
+        lambda: LocalWorkshop(threads=threads, processes=processes, shield_sec=options.cancel_grace_sec)
+    )
     presence = Presence(
         platform.workers,
         clock,

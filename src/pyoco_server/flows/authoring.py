@@ -10,8 +10,16 @@ from pyoco_server.core import DecodeError
 from pyoco_server.core.wire import parse_object
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.forms import AnswerError, check_answer
-from pyoco_server.flows.model import Backoff, FailPolicy, Isolation, WaitSpec, fixed_backoff
-from pyoco_server.flows.option_checks import choice, seconds, text, whole
+from pyoco_server.flows.model import (
+    Backoff,
+    FailPolicy,
+    Interrupt,
+    Isolation,
+    WaitSpec,
+    check_at_most_once,
+    fixed_backoff,
+)
+from pyoco_server.flows.option_checks import choice, seconds, text, truth, whole
 from pyoco_server.flows.prompts import check_prompt, has_templates
 
 _NOTHING: Final = object()
@@ -80,14 +88,21 @@ def options(
     timeout_sec: float | None = None,
     fail_policy: str | None = None,
     isolation: Isolation | str | None = None,
+    interrupt: Interrupt | str | None = None,
+    max_crashes: int | None = None,
+    at_most_once: bool | None = None,
     recompute: bool | None = None,
 ) -> TaskWrapper:
     """Set options of a task and return it; those not given stay as they are.
 
-    ``recompute=True`` says that the task may be called again, as another attempt in the log, when a task needs its
-    result and the result is lost: it could not be stored, and the process that had it is gone.
+    They belong to the task: every flow that uses it has them. For other options in one flow, make another task.
 
-    They belong to the task: every flow that uses it has them. Who wants it otherwise in one flow makes a task for it.
+    ``interrupt="flag"``: a cancel or timeout only sets ``ctx.is_cancelled``; no exception is raised in the function.
+    ``max_crashes``: the task fails when so many workers have died while they ran it (3 unless set).
+    ``at_most_once=True``: a task that was started is never called again; if its worker is gone before the result is
+    recorded, the task fails. It cannot have retries.
+    ``recompute=True``: the task may be called again, as another attempt in the log, when a task needs its result and
+    the result is lost: it could not be stored, and the process that had it is gone.
     """
     if not isinstance(step, TaskWrapper):
         raise FlowError(f"options() cannot be set on {step!r:.80}: give a task, which is a function with @task")
@@ -102,17 +117,24 @@ def options(
         given["fail_policy"] = choice("fail_policy", fail_policy, FailPolicy).value
     if isolation is not None:
         given["isolation"] = choice("isolation", isolation, Isolation)
+    if interrupt is not None:
+        given["interrupt"] = choice("interrupt", interrupt, Interrupt)
+    if max_crashes is not None:
+        given["max_crashes"] = whole("max_crashes", max_crashes, least=1)
+    if at_most_once is not None:
+        given["at_most_once"] = truth("at_most_once", at_most_once)
     if recompute is not None:
-        given["recompute"] = _truth("recompute", recompute)
+        given["recompute"] = truth("recompute", recompute)
+    all_set = {**vars(step.task), **given}
+    check_at_most_once(
+        step.task.name,
+        retries=all_set.get("retries", 0),
+        recompute=all_set.get("recompute", False),
+        at_most_once=all_set.get("at_most_once", False),
+    )
     for name, value in given.items():
         setattr(step.task, name, value)
     return step
-
-
-def _truth(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise FlowError(f"{name} must be True or False, not {value!r:.40}")
-    return value
 
 
 def _never_called() -> None:

@@ -20,6 +20,7 @@ from pyoco_server.flows.model import (
     Collect,
     FlowModel,
     ForEach,
+    Interrupt,
     Isolation,
     Network,
     OnFailure,
@@ -125,7 +126,7 @@ class _Reader:
         )
 
     def _task(self, task: Task, *, trigger: str = "ALL") -> TaskSpec:
-        """Options pyoco does not know (wait, backoff, isolation) are attributes our own authoring functions set."""
+        """Options pyoco does not know (wait, backoff, isolation and others) are attributes our own functions set."""
         return TaskSpec(
             name=task.name,
             function=self._key(task),
@@ -137,6 +138,9 @@ class _Reader:
             on_failure=OnFailure.ISOLATE if task.fail_policy == "isolate" else OnFailure.STOP,
             trigger=Trigger.ANY if trigger == "ANY" else Trigger.ALL,
             isolation=getattr(task, "isolation", Isolation.AUTO),
+            interrupt=getattr(task, "interrupt", Interrupt.RAISE),
+            max_crashes=getattr(task, "max_crashes", 3),
+            at_most_once=getattr(task, "at_most_once", False),
             wait=getattr(task, "wait", None),
             recompute=getattr(task, "recompute", False),
         )

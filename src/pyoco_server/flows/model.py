@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
+from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.option_checks import choice, number
 
 
@@ -24,6 +25,16 @@ class Isolation(StrEnum):
     THREAD = "thread"
     PROCESS = "process"
     """In a process of its own, which can be killed."""
+
+
+@unique
+class Interrupt(StrEnum):
+    """How a task learns that its run is cancelled or its time is over."""
+
+    RAISE = "raise"
+    """An exception is raised in it: TaskInterrupted in a thread, CancelledError in a coroutine."""
+    FLAG = "flag"
+    """Nothing but ``ctx.is_cancelled`` tells it."""
 
 
 @unique
@@ -125,11 +136,30 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     on_failure: OnFailure = OnFailure.STOP
     trigger: Trigger = Trigger.ALL
     isolation: Isolation = Isolation.AUTO
+    interrupt: Interrupt = Interrupt.RAISE
+    max_crashes: int = 3
+    """So many workers may die while they run the task, then it fails."""
+    at_most_once: bool = False
+    """Once it was started, the task is never called again, whatever became of the call."""
     wait: WaitSpec | None = None
     recompute: bool = False
     """May the task be called again, as another attempt, when its result is lost?"""
     unwritten: tuple[str, ...] = ()
     """Names of inputs whose values a log could not hold; always empty in a flow that was not read from a log."""
+
+
+def check_at_most_once(name: str, *, retries: int, recompute: bool, at_most_once: bool) -> None:
+    """FlowError for a task that must not be called again and has retries, or may be computed again."""
+    if at_most_once and recompute:
+        raise FlowError(
+            f"task '{name}': at_most_once and recompute contradict each other: a result that is computed again calls "
+            "the function again; remove one of them"
+        )
+    if at_most_once and retries:
+        raise FlowError(
+            f"task '{name}': at_most_once and retries={retries} contradict each other: a retry calls the function "
+            "again; remove one of them"
+        )
 
 
 # --- Programs --------------------------------------------------------------------------------------------------------

@@ -28,10 +28,17 @@ def seconds(name: str, value: Any, *, most: float = LARGEST) -> float:  # noqa: 
     return checked
 
 
-def whole(name: str, value: Any) -> int:  # noqa: ANN401 checked here
-    """A whole number that is not negative."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-        raise FlowError(f"{name} cannot be {value!r:.80}: give a whole number, 0 or more")
+def whole(name: str, value: Any, *, least: int = 0) -> int:  # noqa: ANN401 checked here
+    """A whole number that is not below ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+        raise FlowError(f"{name} cannot be {value!r:.80}: give a whole number, {least} or more")
+    return value
+
+
+def truth(name: str, value: Any) -> bool:  # noqa: ANN401 checked here
+    """True or False, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool):
+        raise FlowError(f"{name} cannot be {value!r:.80}: give True or False")
     return value
 
 

@@ -34,6 +34,7 @@ from pyoco_server.flows.model import (
     TaskStep,
     Trigger,
     Until,
+    check_at_most_once,
     tasks_of,
 )
 
@@ -63,6 +64,7 @@ def plan(model: FlowModel) -> Plan:
             raise FlowError(
                 f"flow '{model.name}': a task cannot be called '{task.name}': names with ':' first are ours"
             )
+        check_at_most_once(task.name, retries=task.retries, recompute=task.recompute, at_most_once=task.at_most_once)
     try:
         if isinstance(model.body, Network):
             return _plan_network(model, model.body)

@@ -14,6 +14,7 @@ from pyoco_server.flows.model import (
     Backoff,
     BackoffKind,
     FailPolicy,
+    Interrupt,
     Isolation,
     OnFailure,
     Origin,
@@ -40,6 +41,9 @@ TASK_KEYS = (
     "timeout_sec",
     "fail_policy",
     "isolation",
+    "interrupt",
+    "max_crashes",
+    "at_most_once",
     "wait",
     "recompute",
 )
@@ -73,7 +77,15 @@ class TaskBook:
         entries = tasks.entries if tasks else {}
         self._drafts = {name: _read_task(name, entry.node, entry.key_mark, env) for name, entry in entries.items()}
         self._names = tuple(self._drafts)
-        self._specs: dict[str, TaskSpec] = {name: _finish(name, self._given(name)) for name in self._drafts}
+        self._specs: dict[str, TaskSpec] = {name: self._finished(name) for name in self._drafts}
+
+    def _finished(self, name: str) -> TaskSpec:
+        spec, mark = _finish(name, self._given(name)), self._drafts[name].mark
+        for other, is_set in (("retries", spec.retries > 0), ("recompute", spec.recompute)):
+            if spec.at_most_once and is_set:
+                problem = f"the task {shown(name)} has both 'at_most_once' and '{other}'"
+                raise FlowSyntaxError(*mark, problem, f"remove one of them: {other} calls the function again")
+        return spec
 
     def spec(self, task: str, node: str) -> TaskSpec:
         """The task as it is under the name of a node.
@@ -169,6 +181,9 @@ def _read_task(name: str, node: Node, mark: Mark, env: Collection[str] | None) -
         "timeout_sec": fields.seconds("timeout_sec"),
         "fail_policy": fields.choice("fail_policy", FailPolicy),
         "isolation": fields.choice("isolation", Isolation),
+        "interrupt": fields.choice("interrupt", Interrupt),
+        "max_crashes": _max_crashes(fields),
+        "at_most_once": fields.truth("at_most_once"),
         "wait": _wait(fields, env),
         "recompute": fields.truth("recompute"),
     }
@@ -213,6 +228,13 @@ def _callable(fields: Fields) -> str | None:
         return path
     what = fields.name("callable")
     raise FlowSyntaxError(*node.mark, f"{what} cannot be {shown(path)}", "write module.path:function")
+
+
+def _max_crashes(fields: Fields) -> int | None:
+    number, node = fields.integer("max_crashes"), fields.node("max_crashes")
+    if number == 0 and node is not None:
+        raise FlowSyntaxError(*node.mark, f"{fields.name('max_crashes')} is zero", "write 1 or more")
+    return number
 
 
 def _backoff(fields: Fields) -> Backoff | None:

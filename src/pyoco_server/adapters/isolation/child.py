@@ -14,10 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyoco_server.adapters.isolation.frames import Kind, read_frame, write_frame
 from pyoco_server.adapters.isolation.main_module import ALIAS, MainModule, import_main
+
+if TYPE_CHECKING:
+    from pyoco_server.app.shield import Shield
 
 # How long an idle child that was told to go may take for its exit handlers.
 LEAVE_SEC = 1.0
@@ -42,8 +45,10 @@ class ChildControl:
         self._lock = lock
         self._max_message_bytes = max_message_bytes
         self._cancelled = threading.Event()
+        self._is_interrupted = threading.Event()
         self._on_cancel: list[Callable[[], None]] = []
         self._ended = False
+        self._shield: Shield | None = None
 
     @property
     def is_cancelled(self) -> bool:
@@ -67,13 +72,28 @@ class ChildControl:
     def when_cancelled(self, callback: Callable[[], None]) -> None:
         """Call back, once and from any thread, when the call is asked to stop or if it was."""
         self._on_cancel.append(callback)
-        if self._cancelled.is_set():
+        if self._is_interrupted.is_set():
             self._call_back()
 
-    def cancel(self) -> None:
+    def cancel(self, *, is_flag_only: bool = False) -> None:
         """Let the function know. Called by the listener."""
         self._cancelled.set()
-        self._call_back()
+        if not is_flag_only:
+            self._is_interrupted.set()
+            self._call_back()
+
+    def shield(self) -> "Shield":
+        """The shield of this call; the parent is told when a section begins and when it ends."""
+        if self._shield is None:
+            from pyoco_server.app.shield import Shield  # noqa: PLC0415 (most calls have none)
+
+            self._shield = Shield(self._tell_shield)
+        return self._shield
+
+    def _tell_shield(self, is_closed: bool) -> None:  # noqa: FBT001 (a callback of one argument)
+        with self._lock:
+            if not self._ended:
+                write_frame(self._fd, Kind.SHIELDED if is_closed else Kind.UNSHIELDED, b"")
 
     def begin(self) -> None:
         """Say that the function is called now, if the parent wants to know."""
@@ -88,6 +108,9 @@ class ChildControl:
             write_frame(self._fd, kind, payload)
 
     def _call_back(self) -> None:
+        if self._shield is not None and self._shield.is_closed:
+            self._shield.when_open(self._call_back)
+            return
         try:
             callback = self._on_cancel.pop()
         except IndexError:  # there is none, or the other thread was first
@@ -148,7 +171,7 @@ class _Child:
                     self._calls.put((control, payload))
                     del payload
                 elif kind is Kind.CANCEL and control is not None:
-                    control.cancel()
+                    control.cancel(is_flag_only=bool(payload))
         except (EOFError, OSError):
             self._leave()
 

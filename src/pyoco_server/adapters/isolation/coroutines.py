@@ -11,6 +11,8 @@ from typing import Any
 
 from pyoco_server.adapters.isolation.errors import fit_to_raise
 from pyoco_server.app.ports.engine import Watch
+from pyoco_server.app.shield import Shield
+from pyoco_server.flows.model import Interrupt
 
 _log = logging.getLogger(__name__)
 
@@ -33,19 +35,21 @@ class Coroutines:
         """Await what ``start`` makes, and return or raise what that does.
 
         Cancelled, it is cancelled too, and abandoned if it does not end; ``start`` is not called if that comes first.
+        A closed shield defers the cancel of the coroutine, not what becomes of the call.
         """
         loop = asyncio.get_running_loop()
         task = loop.create_task(_guarded(start), name=name)
         ended = loop.create_future()
         # Not the task itself is awaited: a cancel of ours would go to it, and we would have to wait for what it does.
         task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
-        watch.interrupt = task.cancel
-        if watch.is_asked:
-            task.cancel()
+        if watch.manner is Interrupt.RAISE:
+            watch.interrupt = lambda: _cancel(task, watch.shield)
+            if watch.is_asked:
+                task.cancel()
         try:
             await ended
         except asyncio.CancelledError:
-            await self._end(task, is_told=watch.is_asked)
+            await self._end(task, watch)
             raise
         finally:
             watch.interrupt = None
@@ -57,9 +61,9 @@ class Coroutines:
             task.cancel()
         await asyncio.sleep(0)
 
-    async def _end(self, task: asyncio.Task[Any], *, is_told: bool) -> None:
-        if not is_told:
-            task.cancel()
+    async def _end(self, task: asyncio.Task[Any], watch: Watch) -> None:
+        if not watch.is_asked or watch.manner is Interrupt.FLAG:
+            _cancel(task, watch.shield)
         try:
             await asyncio.wait((task,), timeout=STOP_SEC)
         finally:  # cancelled once more means: do not even wait for that
@@ -78,6 +82,15 @@ class Coroutines:
             task.get_name(),
             extra={"action": "coroutine_abandoned", "function": task.get_name()},
         )
+
+
+def _cancel(task: asyncio.Task[Any], shield: Shield) -> None:
+    """Cancel the task now, or when it has left the sections that must finish."""
+    if shield.is_closed:
+        loop = task.get_loop()
+        shield.when_open(lambda: loop.call_soon_threadsafe(task.cancel))
+    else:
+        task.cancel()
 
 
 async def _guarded(start: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 any result

@@ -20,10 +20,12 @@ class Kind(IntEnum):
     # To the child.
     SETUP = 1  # once, first: Setup
     CALL = 2  # the pickled function, followed by the pickled (args, kwargs)
-    CANCEL = 3  # nothing: the running call should stop
+    CANCEL = 3  # nothing: the running call should stop; or "flag": it should only be told
     TIMED_CALL = 4  # as CALL, and its beginning is to be told
 
     # To the parent.
+    SHIELDED = 7  # nothing: the call is in a section that must finish
+    UNSHIELDED = 8  # nothing: it is not any more
     BEGUN = 9  # nothing: all is loaded, the function is called now; only where it is to be told
     MESSAGE = 10  # any object the function sent
     RETURNED = 11  # the result

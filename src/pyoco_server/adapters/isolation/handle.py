@@ -54,7 +54,10 @@ class ChildHandle(asyncio.Protocol):
         self._on_begin: Callable[[], None] | None = None
         self._free = asyncio.Event()
         self._ended = asyncio.Event()
+        self._unshielded = asyncio.Event()
+        """Set unless the call is in a shielded section."""
         self._free.set()
+        self._unshielded.set()
 
     @property
     def pid(self) -> int:
@@ -95,15 +98,31 @@ class ChildHandle(asyncio.Protocol):
             raise answer
         return answer
 
-    async def stop(self, grace_sec: float) -> None:
-        """Ask the call to stop, and kill the child if it still runs after ``grace_sec``."""
+    def set_flag(self) -> None:
+        """Set the call's ``is_cancelled``, and do no more."""
+        if not self._free.is_set():
+            self._write(Kind.CANCEL, b"flag")
+
+    async def stop(self, grace_sec: float, shield_sec: float = 0.0) -> None:
+        """Ask the call to stop, and kill the child if it still runs after ``grace_sec``.
+
+        A shielded section has ``shield_sec`` to end first; what follows it has ``grace_sec`` again.
+        """
         if self._free.is_set():  # it ended in the very moment of the cancel
             return
         if grace_sec > 0:
             self._write(Kind.CANCEL, b"")
             if await _set_within(self._free, grace_sec):
                 return
+            if not self._unshielded.is_set():
+                await _set_within(self._unshielded, shield_sec)
+                if await _set_within(self._free, grace_sec):
+                    return
         await self.kill()
+
+    def end_shield(self) -> None:
+        """Wait for no shielded section any more."""
+        self._unshielded.set()
 
     async def retire(self) -> None:
         """Let an idle child go: hang up, and kill it only if it does not leave."""
@@ -147,6 +166,10 @@ class ChildHandle(asyncio.Protocol):
                     self._messages.put(payload)
             elif kind is Kind.BEGUN:
                 self._begin()
+            elif kind is Kind.SHIELDED:
+                self._unshielded.clear()
+            elif kind is Kind.UNSHIELDED:
+                self._unshielded.set()
             else:
                 self._settle((kind, payload))
 
@@ -234,6 +257,7 @@ class ChildHandle(asyncio.Protocol):
         """The call has come to its end, with an answer or without."""
         future, self._answer, self._messages, self._on_begin = self._answer, None, None, None
         self._free.set()
+        self._unshielded.set()
         if future is None or future.done():
             return
         future.set_result(answer or ProcessDiedError(self.pid, self._running().returncode))

@@ -76,7 +76,9 @@ class ProcessSlots:
         on_message: OnMessage | None = None,
         at_place: Callable[[], Awaitable[None]] | None = None,
         on_begin: Callable[[], None] | None = None,
+        on_sent: Callable[[Callable[[], None]], None] | None = None,
         grace_sec: float = 0.0,
+        shield_sec: float = 0.0,
     ) -> T:
         """Call the function in a child process as soon as a slot is free; returns its result.
 
@@ -84,7 +86,10 @@ class ProcessSlots:
         ``child_control().send``, in order, in the event loop and before this returns; none after a cancel.
         ``at_place`` is awaited when there is a slot; the call is made up after it. Whatever it raises ends the call.
         ``on_begin`` is called in the event loop when all is loaded and the function begins, or when loading takes
-        longer than anything should. Cancelled, the function has ``grace_sec`` to stop before its process is killed.
+        longer than anything should. ``on_sent`` is called when the call is sent, with a function that sets the flag
+        ``child_control().is_cancelled`` and does no more. Cancelled, the function has ``grace_sec`` to stop before its
+        process is killed; if it is in a shielded section, ``shield_sec`` to leave that first. Cancelled once more, it
+        has no time left.
 
         Raises what the function raised, with ``remote_traceback``; ``RemoteError`` in place of what cannot travel,
         ``ControlFlowError`` in place of what must not reach the event loop; ``NotPicklableError``,
@@ -101,9 +106,16 @@ class ProcessSlots:
                 self._give_back(child)
                 raise
         try:
+            if on_sent is not None:
+                on_sent(child.set_flag)
             answer = await child.call(payload, on_message, on_begin)
         except asyncio.CancelledError:
-            await asyncio.shield(self._in_background(child, child.stop(grace_sec)))
+            ending = self._in_background(child, child.stop(grace_sec, shield_sec))
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                child.end_shield()
+                raise
             raise
         except ProcessDiedError as error:
             self._give_back(child)

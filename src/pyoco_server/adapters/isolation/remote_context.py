@@ -16,6 +16,7 @@ from pyoco_server.adapters.isolation.child import child_control, load
 from pyoco_server.adapters.isolation.errors import NotPicklableError
 from pyoco_server.app.context import check_report
 from pyoco_server.app.lazy_values import Deferred, LazyDict, PickledValue
+from pyoco_server.app.shield import Shield
 
 SHARED = ("params", "results", "scratch", "artifacts")
 """What is copied value by value; what the task changes in its copy stays there."""
@@ -67,6 +68,10 @@ class RemoteContext(Context):  # type: ignore[misc]  # an untyped base
         """Say how far the task is."""
         check_report(percent, message)
         child_control().send((percent, message))
+
+    def shield(self) -> Shield:
+        """Make a section that must finish: ``with ctx.shield():``."""
+        return child_control().shield()
 
 
 _Packed = bytes | Deferred

@@ -1,8 +1,9 @@
 """User functions in a bounded number of threads.
 
-A thread cannot be ended from outside. When the task that waits for a call is cancelled, the call is *abandoned*: its
-slot is free at once and another thread takes its place, while the old one runs on, unheard, until its call ends. All
-threads are daemons, so an abandoned one does not keep the program from ending.
+A thread cannot be ended from outside, but an exception can be raised in it (see ``interrupts``): that is how a call
+learns that it is cancelled. When the task that waits for a call is cancelled, the call is *abandoned* and interrupted:
+its slot is free at once and another thread takes its place, while the old one runs on until its call ends. All threads
+are daemons, so an abandoned one does not keep the program from ending.
 
 What is dear about a call in a thread is waking: the thread, and then the event loop. So of the idle workers one at a
 time is woken, the one that was busy last; it wakes the next if there is more to do than it takes, and it does not go to
@@ -12,15 +13,18 @@ sleep while there is. Calls that have ended are told to the loop together, as ma
 import asyncio
 import contextlib
 import contextvars
+import functools
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyoco_server.adapters.isolation.errors import fit_to_raise
+from pyoco_server.adapters.isolation.interrupts import Interrupter, Interruption, current_thread
 from pyoco_server.adapters.isolation.slots import FairSlots
+from pyoco_server.app.shield import Shield
 
 T = TypeVar("T")
 
@@ -36,23 +40,35 @@ class _Stage(Enum):
 class _Job:
     """A call, and what it led to: an exception is kept beside the future, which cannot hold a StopIteration."""
 
-    __slots__ = ("call", "context", "ended", "error", "stage", "value")
+    __slots__ = ("call", "context", "ended", "error", "interruption", "stage", "value")
 
-    def __init__(self, call: Callable[[], Any], ended: asyncio.Future[None]) -> None:
+    def __init__(self, call: Callable[[], Any], ended: asyncio.Future[None], interruption: Interruption) -> None:
         self.call: Callable[[], Any] | None = call
         self.context = contextvars.copy_context()
         self.ended = ended
+        self.interruption = interruption
         self.stage = _Stage.HANDED_OVER
         self.value: Any = None
         self.error: BaseException | None = None
 
-    def perform(self) -> None:
+    def perform(self, thread_state: int) -> None:
+        """Make the call. Returns normally whatever happens, and no interruption arrives after that."""
         call, self.call = self.call, None
-        if call is not None:
+        is_over = call is None
+        while not is_over:
             try:
-                self.value = self.context.run(call)
+                if call is not None:
+                    once, call = call, None
+                    self.interruption.begin(thread_state)
+                    self.value = self.context.run(once)
+                self.interruption.end()
+                is_over = True
             except BaseException as error:  # noqa: BLE001 (whatever the user's code raises belongs to who waits)
-                self.error = error
+                if self.error is None:  # else an interruption came when the call had ended
+                    self.error = error
+
+
+_RUNNER: Final = _Job.perform.__code__
 
 
 class ThreadSlots:
@@ -80,26 +96,35 @@ class ThreadSlots:
         """How many calls wait for a slot."""
         return self._slots.waiting
 
-    async def run(self, call: Callable[[], T], *, on_begin: Callable[[], None] | None = None) -> T:
+    async def run(
+        self,
+        call: Callable[[], T],
+        *,
+        on_begin: Callable[[Callable[[], None]], None] | None = None,
+        is_interrupted: bool = True,
+        shield: Shield | None = None,
+    ) -> T:
         """Run the call in a thread, with the caller's context variables, as soon as a slot is free.
 
-        ``on_begin`` is called in the event loop when there is one and the call goes to its thread. Returns or raises
-        what the call does, but for exceptions that would steer the event loop: see ``ControlFlowError``. Cancelled
-        while it waits, the call never runs; cancelled while it runs, it is abandoned. Raises ``SlotsClosedError`` if
-        ``close`` came first.
+        ``on_begin`` is called in the event loop when there is one and the call goes to its thread, with a function that
+        interrupts the call. Without ``is_interrupted`` nothing interrupts it; while ``shield`` is closed that waits.
+        Returns or raises what the call does, but for exceptions that would steer the event loop: see
+        ``ControlFlowError``. Cancelled while it waits, the call never runs; cancelled while it runs, it is abandoned
+        and interrupted. Raises ``SlotsClosedError`` if ``close`` came first.
         """
         if not self._slots.take():
             await self._slots.acquire()
         try:
             loop = asyncio.get_running_loop()
-            job = _Job(call, loop.create_future())
+            job = _Job(call, loop.create_future(), Interruption(_RUNNER, shield, is_wanted=is_interrupted))
             if on_begin is not None:
-                on_begin()
+                on_begin(functools.partial(self._pool.interrupt, job))
             self._pool.hand_over(job, loop)
             try:
                 await job.ended
             except asyncio.CancelledError:
                 self._pool.give_up(job)
+                self._pool.interrupt(job)
                 raise
         finally:
             self._slots.release()
@@ -129,6 +154,7 @@ class _Pool:
         self.idle_sec = idle_sec
         self.abandoned = 0
         self._name = name
+        self._interrupter = Interrupter(f"{name}-interrupter")
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._todo: deque[_Job] = deque()
@@ -164,6 +190,11 @@ class _Pool:
             elif job.stage is _Stage.RUNNING:
                 job.stage = _Stage.ABANDONED
                 self.abandoned += 1
+
+    def interrupt(self, job: _Job) -> None:
+        """Raise an exception in the job's call as soon as that is safe, unless it never begins or has ended."""
+        if job.stage in {_Stage.HANDED_OVER, _Stage.RUNNING, _Stage.ABANDONED}:
+            self._interrupter.interrupt(job.interruption)
 
     def close(self) -> None:
         """End the idle workers now and the others when there is nothing left to do."""
@@ -274,10 +305,11 @@ class _Worker:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
+        thread_state = current_thread()
         while True:
             job = self._pool.first(self)
             while job is not None:
-                job.perform()
+                job.perform(thread_state)
                 job = self._pool.next_after(job, self)
             if self.is_leaving or not self._is_woken():
                 return

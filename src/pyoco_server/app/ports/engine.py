@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol
 
+from pyoco_server.app.shield import Shield
 from pyoco_server.errors import PyocoServerError
-from pyoco_server.flows.model import Isolation
+from pyoco_server.flows.model import Interrupt, Isolation
 
 
 class Clock(Protocol):
@@ -31,9 +32,13 @@ class CallOverdueError(PyocoServerError):
 class Watch:
     """A call seen from outside: the workshop tells how it goes, and it can be asked to end."""
 
-    __slots__ = ("_on_begin", "at_place", "begun", "interrupt", "is_asked")
+    __slots__ = ("_on_begin", "at_place", "begun", "interrupt", "is_asked", "manner", "shield")
 
-    def __init__(self) -> None:
+    def __init__(self, shield: Shield | None = None, manner: Interrupt = Interrupt.RAISE) -> None:
+        self.shield = shield or Shield()
+        """While it is closed the function is not interrupted."""
+        self.manner = manner
+        """How the function learns that it is to end."""
         self.begun = False
         """Does the function run, or has it? Before that, the call waits for a place. A process tells only if asked."""
         self.is_asked = False
