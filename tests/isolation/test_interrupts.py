@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,13 +68,13 @@ def notifies() -> None:
 
 
 @contextlib.contextmanager
-def both() -> "contextlib._GeneratorContextManager[None]":  # type: ignore[misc]
+def both() -> Iterator[None]:
     with LOCK, CONDITION:
-        yield  # type: ignore[misc]
+        yield
 
 
 def enters() -> None:
-    with both():  # type: ignore[attr-defined]
+    with both():
         computes()
 
 
@@ -90,11 +91,11 @@ def for_ever(step: Callable[[], None], begun: Callable[[], object]) -> Callable[
 
 
 @pytest.fixture
-def log_file(tmp_path: Path) -> "logging.Handler":
+def log_file(tmp_path: Path) -> Iterator[logging.Handler]:
     handler = logging.FileHandler(tmp_path / "task.log")
     LOG.addHandler(handler)
     LOG.propagate = False
-    yield handler  # type: ignore[misc]
+    yield handler
     LOG.removeHandler(handler)
     LOG.propagate = True
     handler.close()
@@ -146,7 +147,7 @@ def test_a_function_is_interrupted_whatever_it_does(step: Callable[[], None], lo
     async def main() -> None:
         slots = ThreadSlots(1, name="interrupted")
         for _ in range(10):
-            await interrupted(slots, lambda begun: for_ever(step, begun))
+            await interrupted(slots, functools.partial(for_ever, step))
         assert (slots.abandoned, slots.running) == (0, 0)
         assert await slots.run(sys.getprofile) is None
         assert await slots.run(lambda: 7) == 7
@@ -161,9 +162,11 @@ def test_hundreds_of_interruptions_side_by_side_harm_nothing(log_file: logging.H
         slots = ThreadSlots(8, name="hammered")
         for _ in range(3):
             works = [step for step in STEPS for _ in range(4)]
-            await asyncio.gather(*(interrupted(slots, lambda begun, s=step: for_ever(s, begun)) for step in works))
+            await asyncio.gather(*(interrupted(slots, functools.partial(for_ever, step)) for step in works))
         assert (slots.abandoned, slots.running, slots.waiting) == (0, 0, 0)
-        assert sorted(await asyncio.gather(*(slots.run(lambda n=n: n) for n in range(50)))) == list(range(50))
+        assert sorted(await asyncio.gather(*(slots.run(functools.partial(int, n)) for n in range(50)))) == list(
+            range(50)
+        )
         await slots.close(1)
 
     run(main)
@@ -175,7 +178,9 @@ def test_an_interruption_that_meets_the_end_of_the_call_reaches_neither_the_pool
         slots = ThreadSlots(1, name="late")
         for number in range(300):
             interrupts = list[Callable[[], None]]()
-            call = asyncio.create_task(slots.run(lambda n=number: sum(range(n * 10)), on_begin=interrupts.append))
+            call = asyncio.create_task(
+                slots.run(functools.partial(sum, range(number * 10)), on_begin=interrupts.append)
+            )
             await asyncio.sleep(0)
             for _ in range(number % 7):
                 await asyncio.sleep(0)

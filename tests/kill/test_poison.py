@@ -62,12 +62,14 @@ async def _check_letters(all_there: Fleet, poison: list[Snapshot]) -> None:
         if node == "hungry":
             assert "MemoryError" in letter["error"]
             continue
-        assert letter["num_delivered"] >= DELIVERIES
-        assert f"delivered {letter['num_delivered']} times without an end" in letter["error"]
-        assert f"the worker died or was cut off during {node}" in letter["error"]
         assert letter["error"] in snapshot["error"]
         began = [at for called, _, at in traces(all_there, snapshot["run_id"]) if called == node]
-        assert 1 <= len(began) <= DELIVERIES - 1 + LONE_DEATHS
+        report(f"{node}: {len(began)} workers killed in {max(began) - min(began):.1f} s")
+        if "is not called again: 3 workers died" in letter["error"]:
+            assert 1 <= len(began) <= 3
+        else:  # its deliveries were used up first, some by the deaths of workers that others killed
+            assert f"delivered {letter['num_delivered']} times without an end" in letter["error"]
+            assert 1 <= len(began) <= DELIVERIES - 1 + LONE_DEATHS
 
 
 async def supervise(all_there: Fleet) -> None:

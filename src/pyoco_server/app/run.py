@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from pyoco_server.app.attempts import Function
 from pyoco_server.app.blocks import run_block
 from pyoco_server.app.context import RunScope
+from pyoco_server.app.crashes import HANDED_BACK, CrashHistory
 from pyoco_server.app.deadlines import Deadlines
 from pyoco_server.app.driver import Driver, Rest
 from pyoco_server.app.execution import Execution, Listener
@@ -40,7 +41,14 @@ from pyoco_server.core import (
     ExecutionState,
     graph_from_log,
 )
-from pyoco_server.core.commands import CancelExecution, CreateExecution, FailNode, ResumeNode, StartExecution
+from pyoco_server.core.commands import (
+    CancelExecution,
+    CreateExecution,
+    FailNode,
+    ReportNodeProgress,
+    ResumeNode,
+    StartExecution,
+)
 from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
@@ -127,6 +135,8 @@ class Run:
         self._is_on_log = False
         """Is the run driven on the graph in its log? Else on the flow's, which its log is about to get."""
         self._execution.subscribe(self._starter.listen)
+        self._crashes = CrashHistory()
+        self._execution.subscribe(self._crashes.listen)
         self._fencing = (
             Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
         )
@@ -236,6 +246,27 @@ class Run:
         )
         return self.state.is_cancel_requested
 
+    async def hand_back(self) -> None:
+        """Write into the log that this process leaves its tasks in good order: that it stops is not their fault."""
+
+        def decision(state: ExecutionState) -> Commit:
+            events: list[Event] = []
+            for node in self.state.live_nodes():
+                if (
+                    node.is_at_work
+                    and node.worker_id == self._services.worker_id
+                    and self._starter.is_task(node.node_id)
+                ):
+                    left = self._starter.command(
+                        ReportNodeProgress, node.node_id, attempt=node.attempt, extra={HANDED_BACK: True}
+                    )
+                    made = self._execution.step(state, left)
+                    events, state = events + made.events, made.state
+            return Commit(events, state)
+
+        with contextlib.suppress(CommandRejected):  # cancelled, or another worker has started a task again
+            await self._execution.decide(decision)
+
     async def resume(self, node_id: str, value: Any, actor: Actor, *, key: str | None = None) -> None:  # noqa: ANN401
         """Resume a waiting node with ``value``; CommandRejected if it does not wait.
 
@@ -341,6 +372,7 @@ class Run:
             outputs=self._services.outputs,
             run_block=run_block,
             chance=self._services.chance,
+            crashes=self._crashes,
             fencing=self._fencing,
             isolation=self._services.isolation,
         )

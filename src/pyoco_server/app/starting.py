@@ -117,6 +117,11 @@ class Starter:
                 if wait is not None and not has_templates(wait.prompt):  # else when the results before it are known
                     yield self.waiting(node.node_id, wait)
 
+    def is_task(self, node_id: str) -> bool:
+        """Is the node a task with a function, not a wait and not a block?"""
+        step = self.steps.get(node_id)
+        return isinstance(step, TaskStep) and step.task.wait is None
+
     def waiting(self, node_id: str, wait: WaitSpec, prompt: Mapping[str, Any] | None = None) -> Command:
         """Put a node to wait, for as long as its author allows; ``prompt`` is the wait's, rendered."""
         asked = dict(wait.prompt if prompt is None else prompt)
@@ -130,7 +135,7 @@ class Starter:
     def command(self, command: type[NodeCommand], node_id: str, **fields: Any) -> Command:  # noqa: ANN401 wire fields
         """A command about a node of this run."""
         if command is StartNode:
-            fields["extra"] = self._news()
+            fields["extra"] = {**fields.get("extra", {}), **self._news()}
         given: Any = command(execution_id=self._run_id, actor=self.actor, node_id=node_id, **fields)
         made: Command = given
         return made

@@ -12,6 +12,7 @@ from pyoco_server.app.attempts import Attempt, Failed, Function, Outcome, Stoppe
 from pyoco_server.app.backoff import pause
 from pyoco_server.app.calling import shape_of
 from pyoco_server.app.context import Place, RunScope
+from pyoco_server.app.crashes import CrashHistory
 from pyoco_server.app.driver import Driver
 from pyoco_server.app.fencing import Fence, Fencing, TooLateError
 from pyoco_server.app.lazy_values import value_of
@@ -38,6 +39,7 @@ from pyoco_server.core import (
     fold,
 )
 from pyoco_server.core.commands import FailNode, NodeCommand, ReportNodeProgress, StartNode, SucceedNode
+from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.errors import FlowError
@@ -88,6 +90,7 @@ class Work:
         outputs: Outputs,
         run_block: RunBlock,
         chance: random.Random,
+        crashes: CrashHistory,
         fencing: Fencing | None = None,
         isolation: Isolation | None = None,
     ) -> None:
@@ -108,6 +111,7 @@ class Work:
         self._outputs = outputs
         self._run_block = run_block
         self._chance = chance
+        self._crashes = crashes
         self._fencing = fencing
         self._isolation = isolation
         self._places: dict[str, Place] = {}
@@ -142,13 +146,33 @@ class Work:
         node, step = self._execution.state.nodes[node_id], self._steps[node_id]
         inside_already = node.is_at_work and node.worker_id == self.worker_id and not isinstance(step, TaskStep)
         if not inside_already:  # a block we had put aside is gone on with; anything else is a new attempt
-            attempt = node.attempt + 1
-            if not await self._tell(StartNode, node_id, attempt=attempt, worker_id=self.worker_id):
+            if not await self._start(node_id, step, node.attempt + 1):
                 return
             is_taken = node.is_at_work and node.worker_id != self.worker_id and isinstance(step, TaskStep)
             if is_taken and self._fencing is not None:
                 await self._fencing.until_others_are_late()
         await self.perform(node_id)
+
+    async def _start(self, node_id: str, step: Step, attempt: int) -> bool:
+        """Start the attempt; False if it was not: another process was first, or the task is not called again."""
+
+        def decision(state: ExecutionState) -> Commit:
+            node, extra, me = state.nodes[node_id], {}, self.worker_id
+            if isinstance(step, TaskStep) and step.task.wait is None and node.is_at_work:
+                error = self._crashes.verdict(node, step.task, me)
+                if error is not None:
+                    fields: dict[str, Any] = {"attempt": attempt - 1, "error": error, "retryable": False}
+                    failing = self._starter.command(FailNode, node_id, **fields)
+                    return self._execution.step(state, failing, observed=True)
+                extra = self._crashes.news(node, me)
+            start = self._starter.command(StartNode, node_id, attempt=attempt, worker_id=me, extra=extra)
+            return self._execution.step(state, start, observed=True)
+
+        try:
+            events = await self._execution.decide(decision)
+        except CommandRejected:
+            return False
+        return any(type(event.payload) is NodeStarted and event.payload.node_id == node_id for event in events)
 
     async def perform(self, node_id: str) -> None:
         """See the attempt through that has begun.

@@ -80,7 +80,7 @@ def _check_prompt(name: str, prompt: Mapping[str, Any], default: Any) -> None:  
         raise FlowError(f"wait({name!r}): {error}") from error
 
 
-def options(
+def options(  # noqa: PLR0913 one parameter an option
     step: TaskWrapper,
     *,
     retries: int | None = None,

@@ -143,9 +143,13 @@ class DrivenRun:
         await self._writer.write()
 
     async def hand_back(self) -> None:
-        """Say that nobody drives the run any more; best effort, since the heartbeat stops anyway."""
+        """Say that this worker has let go of the run, in the log and in the snapshot; best effort.
+
+        If the log cannot be written, the tasks at work are counted as crashed once.
+        """
         self._writer.driven_by = None
         try:
+            await self.run.hand_back()
             await self._writer.write()
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="hand_back_untold", exc=error, level=logging.WARNING)

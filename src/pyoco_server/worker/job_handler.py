@@ -12,6 +12,7 @@ import msgspec
 
 from pyoco_server.app.attempts import describe
 from pyoco_server.app.burying import DELIVERIES_USED_UP, DeadReason, used_up
+from pyoco_server.app.crashes import is_under_suspicion
 from pyoco_server.app.driver import Rest
 from pyoco_server.app.jobs import InvalidJobError, Job, decode_job
 from pyoco_server.app.lone_marks import lost_workers
@@ -175,7 +176,10 @@ class JobHandler:
         """May the run be what ended the workers that had it? Not if the last one let go of it in good order."""
         if isinstance(delivery, LoneDelivery):
             return True
-        if delivery.times_delivered < SUSPECT_FROM and not job.rescue:
+        is_known_to_crash = is_under_suspicion(
+            known.events, known.state, self._services.worker_id, crashes=SUSPECT_FROM - 1
+        )
+        if delivery.times_delivered < SUSPECT_FROM and not job.rescue and not is_known_to_crash:
             return False
         return not await self._known.was_let_go(known)
 
