@@ -105,7 +105,8 @@ def test_a_second_one_on_the_same_data_says_so(tmp_path: Path) -> None:
         (("keys", "list", "--nats-url", "a b"), "--nats-url: PYOCO_NATS_URL='a b' must be nats://host:port"),
         (("up", "--nats-client-port", "x"), "--nats-client-port"),
         (("up", "--frobnicate"), "--frobnicate"),
-        ((), "COMMAND"),
+        (("--port", "many"), "--port: PYOCO_HTTP_PORT='many' must be a port"),
+        (("--dashboard-lang", "ja", "--port", "many"), "--port: PYOCO_HTTP_PORT='many' must be a port"),
         (("dev", "nothing-here.py"), "nothing-here.py"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Final
 
 from pyoco_server.app.key_errors import ApiKeyRefusedError
 from pyoco_server.app.key_texts import fingerprint, key_id_of
+from pyoco_server.app.keys_051 import SlowHashes
 from pyoco_server.app.ports import Clock, UnavailableError
 from pyoco_server.app.ports.keys import KeyRecords, KeyStore, StoredKey
 
@@ -34,15 +35,16 @@ class KeyRing:
         self._read_at = -math.inf
         self._reading: asyncio.Task[UnavailableError | None] | None = None
         self._nobody = fingerprint(b"", pepper)
+        self._slow = SlowHashes(pepper)
 
     async def recognise(self, presented: bytes) -> StoredKey:
         """The key that was presented; ApiKeyRefusedError if it is none that counts, UnavailableError if unknown."""
         now = asyncio.get_running_loop().time()
         await self._read_since(now - self._fresh_sec)
-        found = self._match(presented)
+        found = await self._found(presented)
         if found is None or self._objection(found) is not None:
             await self._read_since(now)
-            found = self._match(presented)
+            found = await self._found(presented)
         if found is None:
             raise ApiKeyRefusedError(_REFUSED)
         objection = self._objection(found)
@@ -53,8 +55,15 @@ class KeyRing:
     async def still_counts(self, presented: bytes) -> bool:
         """Would somebody who was recognised before be let in now? UnavailableError if unknown."""
         await self._read_since(asyncio.get_running_loop().time() - self._fresh_sec)
-        found = self._match(presented)
+        found = await self._found(presented)
         return found is not None and self._objection(found) is None
+
+    async def _found(self, presented: bytes) -> StoredKey | None:
+        """Return the key this is the text of; for a key of 0.5.1 its slow hash is computed the first time."""
+        found = self._keys.get(key_id_of(presented) or "")
+        if found is None or found.slow is None:
+            return self._match(presented)
+        return found if found.defect is None and await self._slow.verifies(presented, found) else None
 
     def _match(self, presented: bytes) -> StoredKey | None:
         """The same steps whether there is such a key or not."""

@@ -10,6 +10,7 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from pyoco_server.app import keys_051
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.identifiers import TENANT
 
@@ -43,9 +44,9 @@ def new_key_id(chance: bytes) -> str:
 
 
 def key_id_of(presented: bytes) -> str | None:
-    """The public id in what is presented as a key; None if it cannot be a key."""
+    """The public id in what is presented as a key, also one of 0.5.1; None if it cannot be a key."""
     found = _KEY.fullmatch(presented)
-    return found[1].decode() if found else None
+    return found[1].decode() if found else keys_051.key_id_in(presented)
 
 
 def fingerprint(presented: bytes, pepper: bytes) -> str:
@@ -74,8 +75,8 @@ def checked_name(text: str) -> str:
 
 
 def is_key_id(text: str) -> bool:
-    """Whether this is how the public id of a key looks."""
-    return _KEY_ID.fullmatch(text) is not None
+    """Whether this is how the public id of a key looks, ours or one that release 0.5.1 issued."""
+    return _KEY_ID.fullmatch(text) is not None or keys_051.is_key_id(text)
 
 
 def checked_key_id(text: str) -> str:

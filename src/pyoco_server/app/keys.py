@@ -93,6 +93,10 @@ class KeyDesk:
         text = key_text(checked_key_id(api_key_id), secret)
 
         def rotated(key: StoredKey) -> StoredKey:
+            if key.slow is not None:
+                raise InvalidInputError(
+                    f"'{api_key_id}' was issued by 0.5.1 and cannot get a new secret; create a new key, then revoke it"
+                )
             if key.revoked_at is not None:
                 raise InvalidInputError(f"'{api_key_id}' is revoked; create a new key")
             return msgspec.structs.replace(
@@ -111,6 +115,8 @@ class KeyDesk:
             return "revoked"
         if key.expires_at is not None and key.expires_at <= self._clock.now().timestamp():
             return "expired"
+        if key.slow is not None:
+            return "reissue" if key.defect is not None else "active"
         same = hmac.compare_digest(key.pepper_mark, pepper_mark(self._pepper))
         return "active" if same else "other pepper"
 

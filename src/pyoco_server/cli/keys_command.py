@@ -42,6 +42,7 @@ _COLUMNS: Final = (
     Column("CREATED", lambda key: moment(key["created_at"])),
     Column("EXPIRES", lambda key: moment(key["expires_at"])),
 )
+_ISSUED_BY: Final = Column("ISSUED BY", lambda key: key["issued_by"])
 
 Act = Callable[[argparse.Namespace, KeyDesk], Awaitable[None]]
 
@@ -89,6 +90,8 @@ def _action(
     parser = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
     parser.add_argument("--nats-url", metavar="URL", help="where NATS is (PYOCO_NATS_URL)")
     parser.add_argument("--json", action="store_true", help="answer in JSON")
+    # For pyoco-server-admin, whose answers have the name of 0.5.1 too.
+    parser.add_argument("--with-key-id", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=lambda arguments: _run(arguments, act), example=_EXAMPLE)
     return parser
 
@@ -115,19 +118,23 @@ async def _create(arguments: argparse.Namespace, desk: KeyDesk) -> None:
     expires_at = None if arguments.expires is None else arguments.expires()
     await _warn_of_another_pepper(desk)
     issued = await desk.create(arguments.tenant, scopes=scopes, name=arguments.name, expires_at=expires_at)
-    _tell(issued, desk, as_json=arguments.json)
+    _tell(issued, desk, arguments)
 
 
 async def _list(arguments: argparse.Namespace, desk: KeyDesk) -> None:
-    keys = [_shown(key, desk) for key in await desk.all()]
+    keys = [_shown(key, desk, arguments) for key in await desk.all()]
     if arguments.json:
         print_json(keys)
     else:
-        print_table(_COLUMNS, keys, empty="there are no keys; pyoco-server keys create makes one")
+        of_051 = [_ISSUED_BY] if any(key["issued_by"] for key in keys) else []
+        print_table([*_COLUMNS, *of_051], keys, empty="there are no keys; pyoco-server keys create makes one")
+        for key in keys:
+            if key["defect"] is not None:
+                note(f"{key['api_key_id']} must be issued again: {key['defect']}")
 
 
 async def _revoke(arguments: argparse.Namespace, desk: KeyDesk) -> None:
-    revoked = _shown(await desk.revoke(arguments.api_key_id), desk)
+    revoked = _shown(await desk.revoke(arguments.api_key_id), desk, arguments)
     if arguments.json:
         print_json(revoked)
     else:
@@ -135,25 +142,28 @@ async def _revoke(arguments: argparse.Namespace, desk: KeyDesk) -> None:
 
 
 async def _rotate(arguments: argparse.Namespace, desk: KeyDesk) -> None:
-    _tell(await desk.rotate(arguments.api_key_id, keep_old_sec=arguments.keep_old_for), desk, as_json=arguments.json)
+    _tell(await desk.rotate(arguments.api_key_id, keep_old_sec=arguments.keep_old_for), desk, arguments)
 
 
-def _tell(issued: IssuedKey, desk: KeyDesk, *, as_json: bool) -> None:
-    """The key on stdout, where it can be caught; all else beside it."""
-    if as_json:
-        print_json({"api_key": issued.text, **_shown(issued.stored, desk)})
+def _tell(issued: IssuedKey, desk: KeyDesk, arguments: argparse.Namespace) -> None:
+    """Print the key on stdout, where a program can read it, and all else on stderr."""
+    if arguments.json:
+        print_json({"api_key": issued.text, **_shown(issued.stored, desk, arguments)})
         return
     print(issued.text)  # noqa: T201 what the command is for
     note(f"{issued.stored.api_key_id}: keep the key now, it cannot be shown again")
 
 
-def _shown(key: StoredKey, desk: KeyDesk) -> dict[str, Any]:
-    return {
+def _shown(key: StoredKey, desk: KeyDesk, arguments: argparse.Namespace) -> dict[str, Any]:
+    also = {"key_id": key.api_key_id} if arguments.with_key_id else {}
+    return also | {
         "api_key_id": key.api_key_id,
         "tenant_id": key.tenant_id,
         "scopes": list(key.scopes),
         "name": key.name,
         "state": desk.state_of(key),
+        "issued_by": "0.5.1" if key.slow is not None else None,
+        "defect": key.defect,
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,

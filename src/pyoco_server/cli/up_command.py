@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from pyoco_server.adapters.nats_server import NatsServer, nats_bootstrap_command
+from pyoco_server.adapters.nats_server import NatsServer, PortTakenError, nats_bootstrap_command
+from pyoco_server.adapters.nats_server.probe import is_nats
 from pyoco_server.adapters.result_key import create_result_key
 from pyoco_server.cli.flag_settings import load_with_flags
 from pyoco_server.cli.garbage import collect_less_often
 from pyoco_server.cli.log_setup import begin_logging
 from pyoco_server.cli.stopping import StopRequests, first_of
+from pyoco_server.cli.usage import UsageError
 from pyoco_server.logs import HTTP_SERVICE
 from pyoco_server.settings import Settings
 
@@ -70,9 +72,22 @@ def add_dashboard_lang(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop."""
+    _check_one_nats(arguments)
     loaded = load_with_flags(os.environ, arguments, _VARIABLES, example=_EXAMPLE)
     begin_logging(loaded, HTTP_SERVICE)
     return asyncio.run(_serve(arguments, loaded.settings))
+
+
+def _check_one_nats(arguments: argparse.Namespace) -> None:
+    """UsageError if --with-nats-bootstrap starts a NATS server at another address than --nats-url names."""
+    host, port = arguments.nats_listen_host, arguments.nats_client_port
+    own = f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"
+    if arguments.with_nats_bootstrap and arguments.nats_url not in {None, own}:
+        raise UsageError(
+            f"--with-nats-bootstrap starts a NATS server at {own}, but --nats-url names another one: leave out one of "
+            "the two options, or choose the same address with --nats-listen-host and --nats-client-port",
+            example="pyoco-server up --with-nats-bootstrap --nats-client-port 4222",
+        )
 
 
 async def _serve(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -105,7 +120,7 @@ async def _nats(
         durability=settings.storage.durability,
         command=nats_bootstrap_command() if arguments.with_nats_bootstrap else None,
     )
-    async with server:
+    async with _started(server):
         create_result_key(Path(settings.storage.data_dir))
         watching = asyncio.create_task(server.wait(), name="nats-server")
         try:
@@ -113,6 +128,27 @@ async def _nats(
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _started(server: NatsServer) -> AsyncIterator[None]:
+    """The server, running; if its port is taken, the error says how to use what listens there, or another port."""
+    try:
+        await server.start()
+    except PortTakenError as error:
+        host = "127.0.0.1" if error.host in {"0.0.0.0", "::"} else error.host  # noqa: S104 how to reach it
+        if await is_nats(host, error.port):
+            where = f"[{host}]" if ":" in host else host
+            error.add_note(
+                f"a NATS server listens on port {error.port}; to use it: pyoco-server up --nats-url "
+                f"nats://{where}:{error.port}"
+            )
+        error.add_note(f"to start another NATS server: pyoco-server up --nats-client-port {error.port + 1}")
+        raise
+    try:
+        yield
+    finally:
+        await server.stop()
 
 
 def with_nats(settings: Settings, url: str) -> Settings:

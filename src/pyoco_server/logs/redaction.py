@@ -32,6 +32,10 @@ _API_KEY: Final = re.compile(r"pyoco_(k[0-9a-f]{16})_[0-9a-f]*")
 """A key of ours, or the beginning of one. Its id is no secret, and whoever reads the log must know what to revoke."""
 
 
+_API_KEY_OF_051: Final = re.compile(r"pyoco_([0-9a-f]{24}(?:[0-9a-f]{8})?)\.[A-Za-z0-9_-]*")
+"""The same of a key that 0.5.1 issued."""
+
+
 def is_secret(name: str) -> bool:
     """Does a field of this name hold something nobody may read?"""
     return name.lower().replace("-", "_").endswith(SECRET_NAMES)
@@ -39,8 +43,9 @@ def is_secret(name: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """A text without the logins in its addresses, what it assigns to a secret's name (``token=…``), and API keys."""
-    if "pyoco_k" in text:
+    if "pyoco_" in text:
         text = _API_KEY.sub(rf"\g<1>_{HIDDEN}", text)
+        text = _API_KEY_OF_051.sub(rf"\g<1>.{HIDDEN}", text)
     if "://" in text:
         text = _LOGIN.sub(f"{HIDDEN}@", text)
     if "=" in text or ":" in text:  # most texts have neither, and are spared the search

@@ -1,4 +1,4 @@
-"""API keys in a KV bucket: one record a key, under its public id."""
+"""API keys in a KV bucket: one record a key, under its public id; those of 0.5.1 stay where and as they are."""
 
 import logging
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from nats.js.errors import NotFoundError
 
+from pyoco_server.adapters.jetstream import keys_051
 from pyoco_server.adapters.jetstream.connection import Connection, translated
 from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError, entry_of
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject, subject_token
@@ -44,7 +45,7 @@ class JetStreamKeyStore:
 
     async def update(self, api_key_id: str, change: Callable[[StoredKey], StoredKey]) -> StoredKey | None:
         """Store what ``change`` makes of a key, asking it again whenever somebody else was quicker."""
-        token = subject_token(api_key_id, field="api_key_id")
+        token = _token(api_key_id)
         for _ in range(_MOST_TRIES):
             stored = await self._bucket.look(token, newest=True)
             found = _key(token, stored.data)
@@ -54,7 +55,7 @@ class JetStreamKeyStore:
             if changed == found:
                 return found
             try:
-                await self._bucket.put(token, msgspec.json.encode(changed), after=stored.revision)
+                await self._bucket.put(token, _encoded(changed), after=stored.revision)
             except ChangedError:
                 continue
             return changed
@@ -94,13 +95,22 @@ class JetStreamKeyStore:
         return f"{info.created} {info.state.last_seq} {info.state.messages}"
 
 
+def _token(api_key_id: str) -> str:
+    """Under which key the record is."""
+    return keys_051.record_key(api_key_id) or subject_token(api_key_id, field="api_key_id")
+
+
+def _encoded(key: StoredKey) -> bytes:
+    return msgspec.json.encode(key) if key.slow is None else keys_051.encoded(key)
+
+
 def _key(token: str, data: bytes | None) -> StoredKey | None:
     """A record that cannot be read is none, and lets nobody in; nor does one that says it is another's."""
     if data is None:
         return None
     try:
-        key = _decoder.decode(data)
+        key = keys_051.decoded(data) if token.startswith(keys_051.PREFIX) else _decoder.decode(data)
     except msgspec.DecodeError:
         _log.warning("a stored API key cannot be read", extra={"action": "api_key_unreadable", "api_key_id": token})
         return None
-    return key if key.api_key_id == token else None
+    return key if (keys_051.record_key(key.api_key_id) or key.api_key_id) == token else None

@@ -41,10 +41,18 @@ async def provision(connection: Connection, names: Names) -> Names:
         raise ResourceMismatchError("nats-server", f"it is {version}, at least {needed} is needed")
     js = connection.nc.jetstream(timeout=max(_PATIENCE_SEC, connection.request_timeout_sec))
     replicas = names.replicas
-    for wanted in _wanted(names):
+    for wanted in wanted_streams(names):
         with translated():
             found = await _existing_or_new(js, wanted)
         _check(found, wanted)
+        if wanted.name == kv_stream(names.workers_bucket) and found.max_age:
+            _log.warning(
+                "the bucket '%s' forgets a worker %g s after its last report, because 0.5.1 created it so; "
+                "'pyoco-server migrate --apply' removes the limit",
+                names.workers_bucket,
+                found.max_age,
+                extra={"action": "workers_forgotten", "resource": names.workers_bucket},
+            )
         replicas = max(replicas, found.num_replicas or 1)
     if connection.nc.is_in_cluster and replicas == 1:
         _log.warning(
@@ -56,7 +64,7 @@ async def provision(connection: Connection, names: Names) -> Names:
 
 def stream_names(names: Names) -> list[str]:
     """All streams, also those behind buckets."""
-    return [str(wanted.name) for wanted in _wanted(names)]
+    return [str(wanted.name) for wanted in wanted_streams(names)]
 
 
 async def _existing_or_new(js: JetStreamContext, wanted: StreamConfig) -> StreamConfig:
@@ -88,7 +96,8 @@ def _check(found: StreamConfig, wanted: StreamConfig) -> None:
             )
     if wanted.allow_direct and not found.allow_direct:
         _log.warning(
-            "the stream '%s' exists without direct access, so reading it is slow; set allow_direct on it",
+            "the stream '%s' exists without direct access, so reading it is slow; 'pyoco-server migrate --apply' "
+            "sets allow_direct on it",
             name,
             extra={"action": "stream_without_direct_access", "resource": name},
         )
@@ -105,7 +114,8 @@ def _covers(pattern: str, subject: str) -> bool:
     return len(general) == len(special)
 
 
-def _wanted(names: Names) -> Iterator[StreamConfig]:
+def wanted_streams(names: Names) -> Iterator[StreamConfig]:
+    """Yield every stream as it is created where there is none."""
     # What is full refuses: the log and the queue never drop the old in silence.
     yield _stream(
         names,

@@ -45,6 +45,15 @@ async def stream_names(host: str, port: int) -> frozenset[str]:
         raise NotReadyError(str(error) or type(error).__name__) from error
 
 
+async def is_nats(host: str, port: int, *, timeout_sec: float = 1.0) -> bool:
+    """Return whether a NATS server listens there: it speaks first, and names itself."""
+    try:
+        async with asyncio.timeout(timeout_sec), _conversation(host, port):
+            return True
+    except (OSError, EOFError, ValueError, NotReadyError):  # OSError: TimeoutError too
+        return False
+
+
 @asynccontextmanager
 async def _conversation(host: str, port: int) -> AsyncIterator["_Conversation"]:
     reader, writer = await asyncio.open_connection(host, port)

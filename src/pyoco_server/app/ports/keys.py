@@ -13,6 +13,15 @@ class RetiredSecret(msgspec.Struct, frozen=True):
     until: float
 
 
+class SlowHash(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key of 0.5.1 is verified by."""
+
+    kdf: str
+    iterations: int
+    salt_b64: str
+    hash_b64: str
+
+
 class StoredKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a key. Times are Unix seconds."""
 
@@ -31,6 +40,10 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revoked_at: float | None = None
     rotated_at: float | None = None
     retired: RetiredSecret | None = None
+    slow: SlowHash | None = None
+    """Of a key that 0.5.1 issued: what it is verified by, in place of ``hmac``, which is empty then."""
+    defect: str | None = None
+    """Why the key lets nobody in and must be issued again; None for all keys but some of 0.5.1."""
 
 
 class KeyRecords(NamedTuple):

@@ -1,0 +1,98 @@
+"""Streams and buckets that another version created: how their settings differ, and how to change them.
+
+Only settings that lose or slow down something are looked at. Nothing that is stored is touched, and 0.5.1 works with
+the changed settings as well. Limits and names are the operator's and stay.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+import msgspec
+from nats.js.api import StreamConfig
+from nats.js.errors import APIError
+
+from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.names import Names, kv_stream
+from pyoco_server.adapters.jetstream.resources import ResourceMismatchError, wanted_streams
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of a stream that should be another one."""
+
+    resource: str
+    setting: str
+    now: str
+    wanted: str
+    why: str
+    is_changed: bool = False
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    setting: str
+    why: str
+    differs: Callable[[StreamConfig, StreamConfig], bool]
+
+
+def _forgets(found: StreamConfig, wanted: StreamConfig) -> bool:
+    return bool(found.max_age) and not wanted.max_age
+
+
+_RULES: Final = (
+    _Rule(
+        "allow_direct",
+        "reading without it is slow",
+        lambda found, want: bool(want.allow_direct) and not found.allow_direct,
+    ),
+    _Rule(
+        "republish",
+        "gateways see changes later without it",
+        lambda found, want: want.republish is not None and found.republish is None,
+    ),
+)
+_WORKERS: Final = _Rule("max_age", "a worker that stopped is forgotten, and DISCONNECTED is never shown", _forgets)
+
+
+async def differences(connection: Connection, names: Names) -> list[Difference]:
+    """Return what should be changed; UnavailableError if NATS does not answer."""
+    return [difference async for difference in _each(connection, names, change=False)]
+
+
+async def adopt(connection: Connection, names: Names) -> list[Difference]:
+    """Change what should be changed and return it; ResourceMismatchError if the server refuses."""
+    return [difference async for difference in _each(connection, names, change=True)]
+
+
+async def _each(connection: Connection, names: Names, *, change: bool) -> AsyncIterator[Difference]:
+    for wanted in wanted_streams(names):
+        name = str(wanted.name)
+        with translated():
+            found = (await connection.js.stream_info(name)).config
+            rules = list(_broken(found, wanted, names))
+            told = [_difference(rule, found, wanted, is_changed=change) for rule in rules]
+            if rules and change:
+                for rule in rules:
+                    setattr(found, rule.setting, getattr(wanted, rule.setting))
+                try:
+                    await connection.js.update_stream(found)
+                except APIError as error:
+                    raise ResourceMismatchError(name, error.description or str(error)) from error
+        for difference in told:
+            yield difference
+
+
+def _broken(found: StreamConfig, wanted: StreamConfig, names: Names) -> Iterator[_Rule]:
+    rules = (*_RULES, _WORKERS) if wanted.name == kv_stream(names.workers_bucket) else _RULES
+    return (rule for rule in rules if rule.differs(found, wanted))
+
+
+def _difference(rule: _Rule, found: StreamConfig, wanted: StreamConfig, *, is_changed: bool) -> Difference:
+    now, want = (_shown(rule.setting, getattr(config, rule.setting)) for config in (found, wanted))
+    return Difference(
+        resource=str(wanted.name), setting=rule.setting, now=now, wanted=want, why=rule.why, is_changed=is_changed
+    )
+
+
+def _shown(setting: str, value: object) -> str:
+    if setting == "max_age":
+        return f"{value:g} s" if isinstance(value, int | float) and value else "no limit"
+    return "off" if not value else "on"

@@ -1,0 +1,100 @@
+"""Command lines that users of 0.5.1 type, and what ``up`` says beside a NATS server that is there already."""
+
+import socket
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pyoco_server.cli import server
+from tests.adapters.nats_server import NatsServer
+from tests.cli.serving import free_port, run_to_its_end, serving
+
+
+def test_without_a_subcommand_it_is_up(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, "--port", str(port), "--nats-client-port", str(free_port()), port=port) as served:
+        assert httpx.get(f"{served.url}/health/ready").status_code == 200
+        assert served.stop()[0] == 0
+
+
+def test_without_anything_it_is_up(tmp_path: Path) -> None:
+    port = free_port()
+    nats = NatsServer(tmp_path)
+    nats.start()
+    try:
+        with serving(tmp_path, port=port, PYOCO_HTTP_PORT=str(port), PYOCO_NATS_URL=nats.url) as served:
+            assert served.stop()[0] == 0
+    finally:
+        nats.kill()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ([], ["up"]),
+        (["--port", "1"], ["up", "--port", "1"]),
+        (["--dashboard-lang", "ja"], ["--dashboard-lang", "ja", "up"]),
+        (["--dashboard-lang=ja", "--host", "::1"], ["--dashboard-lang=ja", "up", "--host", "::1"]),
+        (["--dashboard-lang", "ja", "keys", "list"], ["--dashboard-lang", "ja", "keys", "list"]),
+        (["--help"], ["--help"]),
+        (["--version"], ["--version"]),
+        (["-h"], ["-h"]),
+        (["serve"], ["serve"]),
+    ],
+)
+def test_what_is_meant_where_the_subcommand_is_missing(typed: list[str], meant: list[str]) -> None:
+    assert server._with_subcommand(typed) == meant
+
+
+@pytest.mark.spec("004 REQ-0021", "004 ERR-PYOCO-0018")
+@pytest.mark.parametrize("url", ["nats://127.0.0.1:4223", "nats://10.0.0.5:4222"])
+def test_a_nats_url_beside_the_nats_it_starts_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert server.main(["up", "--with-nats-bootstrap", "--nats-url", url]) == 1
+    said = capsys.readouterr().err
+    assert "nats://127.0.0.1:4222" in said
+    assert "ERR-PYOCO-0018" in said
+    assert "leave out one" in said
+
+
+def test_the_same_address_as_that_of_the_nats_it_starts_is_accepted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    same = ["--with-nats-bootstrap", "--nats-client-port", "4999", "--nats-url", "nats://127.0.0.1:4999"]
+    assert server.main(["up", *same, "--port", "many"]) == 1
+    assert "leave out one" not in capsys.readouterr().err
+
+
+def test_up_beside_a_nats_server_says_how_to_use_it(tmp_path: Path) -> None:
+    nats = NatsServer(tmp_path)
+    nats.start()
+    try:
+        ended = run_to_its_end(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(nats.port))
+    finally:
+        nats.kill()
+    assert ended.returncode == 1
+    assert "ERR-PYOCO-0003" in ended.stderr
+    assert f"to use it: pyoco-server up --nats-url nats://127.0.0.1:{nats.port}" in ended.stderr
+    assert f"--nats-client-port {nats.port + 1}" in ended.stderr
+
+
+@pytest.mark.parametrize("greeting", [b"", b"220 mail\r\n"])
+def test_another_program_on_the_port_is_not_offered_as_nats(tmp_path: Path, greeting: bytes) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        threading.Thread(target=_greet, args=(taken, greeting), daemon=True).start()
+        ended = run_to_its_end(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(port))
+    assert ended.returncode == 1
+    assert "--nats-url" not in ended.stderr
+    assert f"--nats-client-port {port + 1}" in ended.stderr
+
+
+def _greet(listening: socket.socket, greeting: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.sendall(greeting)
+        connection.recv(1)
