@@ -73,7 +73,7 @@ def serving(directory: Path, *arguments: str, port: int, **variables: str) -> It
         )
     served = Served(process, f"http://127.0.0.1:{port}", output)
     try:
-        _until_healthy(served)
+        until_healthy(served)
         yield served
     finally:
         if process.poll() is None:
@@ -81,7 +81,7 @@ def serving(directory: Path, *arguments: str, port: int, **variables: str) -> It
             process.wait()
 
 
-def _until_healthy(served: Served) -> None:
+def until_healthy(served: Served) -> None:
     deadline = time.monotonic() + START_SEC
     while time.monotonic() < deadline:
         if served.process.poll() is not None:

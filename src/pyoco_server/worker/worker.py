@@ -8,9 +8,10 @@ slots take turns at the tags. While a job that may take the process with it is t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from pyoco_server.app.jobs import InvalidJobError, decode_job
 from pyoco_server.app.ports import Clock, DeadLetters, Delivery, UnavailableError, WorkQueue
 from pyoco_server.logs import log_context, log_error
 from pyoco_server.worker.asking import Asking
@@ -33,6 +34,10 @@ _PULLS: Final = 32
 """How many requests for jobs are out at a time, or one for each tag if those are more."""
 
 _WATCH_SEC: Final = 5.0
+
+_SLICE_SEC: Final = 0.2
+_SHORTEST_PULL_SEC: Final = 0.05
+"""How long one request for a job may wait while several tags take turns."""
 
 T = TypeVar("T")
 
@@ -118,6 +123,47 @@ class Worker:
             await _end([once, *side, over])
             await self._say_good_bye()
 
+    @contextlib.asynccontextmanager
+    async def on_request(self) -> AsyncIterator[None]:
+        """Keep the worker registered and its signs of life going while jobs are handled by ``handle_next``."""
+        await self._prepare()
+        side = [
+            _named("heartbeats of runs", self._beat()),
+            _named("in progress", self._say_in_progress()),
+            _named("presence", self._presence.keep()),
+        ]
+        try:
+            yield
+        finally:
+            await _end(side)
+            await self._say_good_bye()
+
+    async def handle_next(self, timeout_sec: float) -> str | None:
+        """Handle one job if one comes in time, and return its run's id; None if there was no job, or an invalid one.
+
+        Only within ``on_request``.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + timeout_sec
+        while True:
+            for tag in self._options.tags:
+                left = max(ends_at - loop.time(), 0.0) / len(self._options.tags)
+                delivery = await self._pull(tag, min(_SLICE_SEC, max(left, _SHORTEST_PULL_SEC)))
+                if delivery is not None:
+                    try:
+                        await self._handle(delivery)
+                    finally:
+                        self._come_back()
+                    return _run_of(delivery)
+            self._come_back()
+            if loop.time() >= ends_at:
+                return None
+
+    def _come_back(self) -> None:
+        """Say that no request and no job is out any more."""
+        if self._gate is not None:
+            self._gate.back()
+
     async def _prepare_patiently(self) -> None:
         """A cluster that has just lost its leader, or is only starting, is waited for; told once."""
         is_told = False
@@ -159,8 +205,7 @@ class Worker:
                     elif delivery is not None:
                         await self._handle(delivery)
                 finally:
-                    if self._gate is not None:
-                        self._gate.back()
+                    self._come_back()
 
     async def _next(self) -> Delivery | None:
         """The next job of the tag whose turn it is, if there is one in time."""
@@ -287,6 +332,14 @@ class Worker:
             self.handled,
             extra={"action": "worker_stopped", "worker_id": self._options.worker_id},
         )
+
+
+def _run_of(delivery: Delivery) -> str | None:
+    """The run a job is for; None if it is no job."""
+    try:
+        return decode_job(delivery.body).run_id
+    except InvalidJobError:
+        return None
 
 
 def _named(name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
