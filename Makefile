@@ -146,7 +146,7 @@ chaos: $(READY)
 	$(BIN)/python -m chaos $(CHAOS)
 
 book: $(READY)
-	$(call tests,$(AT_ONCE),tests/docs tests/howto tests/release)
+	$(call tests,$(AT_ONCE),tests/migration tests/docs tests/howto tests/release)
 
 fuzz: $(READY)
 	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz

@@ -1,11 +1,13 @@
 """Where peers are installed: each in an environment of its own, outside the repository, made once."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.peers.stand import CandidateError, environment
@@ -21,11 +23,12 @@ def home() -> Path:
 def python_environment(name: str, requirements: Sequence[str]) -> Path:
     """The ``bin`` directory of an environment with these packages."""
     place = home() / name
-    if not _is_ready(place, requirements):
-        shutil.rmtree(place, ignore_errors=True)
-        run([sys.executable, "-m", "venv", str(place)])
-        run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", *requirements])
-        _mark_ready(place, requirements)
+    with _alone_with(place):
+        if not _is_ready(place, requirements):
+            shutil.rmtree(place, ignore_errors=True)
+            run([sys.executable, "-m", "venv", str(place)])
+            run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", *requirements])
+            _mark_ready(place, requirements)
     return place / "bin"
 
 
@@ -89,6 +92,15 @@ def find_program(name: str, places: Iterable[Path]) -> Path | None:
     if found := shutil.which(name):
         return Path(found)
     return next((place / name for place in places if (place / name).exists()), None)
+
+
+@contextlib.contextmanager
+def _alone_with(place: Path) -> Iterator[None]:
+    """Keep other processes from making the same environment meanwhile."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _is_ready(place: Path, wanted: Sequence[str]) -> bool:

@@ -17,8 +17,14 @@ from tests.docs.pages import Block
 from tests.docs.terminal import PATIENCE_SEC, Terminal
 from tests.plain_http import NO_TLS
 
-_STAYS: Final = ("pyoco-server dev ", "pyoco-server up", "pyoco-worker ")
-_SERVER: Final = "pyoco-server "
+_STAYS: Final = (
+    "pyoco-server dev ",
+    "pyoco-server up",
+    "pyoco-worker ",
+    "old/bin/pyoco-server up",
+    "old/bin/pyoco-worker ",
+)
+_SERVER: Final = ("pyoco-server ", "old/bin/pyoco-server ")
 _BEFORE: Final = '[ -f "$READER_VARIABLES" ] && . "$READER_VARIABLES"\nset -aeo pipefail\n'
 _AFTER: Final = '\nexport -p > "$READER_VARIABLES"\n'
 
@@ -36,7 +42,7 @@ class Reader:
         self._desk = folder / "desk"
         self._folder.mkdir()
         self._desk.mkdir()
-        port = free_port()
+        self.port = port = free_port()
         self._url = f"http://127.0.0.1:{port}"
         own = clean_environment(
             PATH=os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),

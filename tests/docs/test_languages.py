@@ -10,9 +10,11 @@ from tests.docs.pages import ROOT, blocks
 
 TUTORIAL: Final = ROOT / "docs" / "tutorial"
 JAPANESE: Final = ROOT / "docs" / "ja" / "tutorial"
+HOWTO_JAPANESE: Final = ROOT / "docs" / "ja" / "howto"
 PAIRS: Final = [
     (ROOT / "README.md", ROOT / "README_ja.md"),
     *((page, JAPANESE / page.name) for page in sorted(TUTORIAL.glob("*.md"))),
+    *((ROOT / "docs" / "howto" / page.name, page) for page in sorted(HOWTO_JAPANESE.glob("*.md"))),
 ]
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _TONGUES: Final = {"README.md": "README_ja.md", "README_ja.md": "README.md"}
