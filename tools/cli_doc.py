@@ -1,10 +1,11 @@
-"""Writes docs/reference/cli.md from the parsers of the three programs, or checks that it is current."""
+"""Writes docs/reference/cli.md from the parsers of the programs, or checks that it is current."""
 
 import argparse
 import sys
 from collections.abc import Iterator
 from typing import Final
 
+from pyoco_server import admin_cli
 from pyoco_server.cli import client, server, worker
 from pyoco_server.cli.parsing import DONE, FAILED, INTERRUPTED
 from tools.pages import REFERENCE, run, table
@@ -14,12 +15,13 @@ PROGRAMS: Final = {
     "pyoco-server": (server._parser, "The gateway: alone, with all it needs, or for development; and API keys."),  # noqa: SLF001
     "pyoco-worker": (worker._parser, "Takes jobs and runs their flows."),  # noqa: SLF001
     "pyoco-client": (client._parser, "Runs flows in its own process, or submits, watches and steers runs."),  # noqa: SLF001
+    "pyoco-server-admin": (admin_cli._parser, "API keys, as in 0.5.1: the same as pyoco-server keys."),  # noqa: SLF001
 }
 
 INTRODUCTION: Final = f"""\
 # Command lines
 
-Written by `make docs` from the parsers of the three programs, in `src/pyoco_server/cli/`.
+Written by `make docs` from the parsers of the programs, in `src/pyoco_server/cli/`.
 
 `--help` after any command says the same. Options are not abbreviated. Mistakes are told on stderr in one line with
 their id ([errors](../errors.md)), what to do about them and, where there is one, an example that would do.

@@ -133,7 +133,7 @@ class Site:
         """Start a gateway of this version; its read index is its own."""
         url = f"http://127.0.0.1:{(port := free_port())}"
         command = ["pyoco_server.cli.server", "up", "--port", str(port), "--nats-url", self.nats.url]
-        started = self._start(source, name, command, lambda _: _answers(f"{url}/health/ready"))
+        started = self._start(source, name, command, lambda _: answers(f"{url}/health/ready"))
         self.url = url
         return started
 
@@ -195,7 +195,7 @@ class Site:
         return "\n".join(f"--- {program.name}\n{program.said()[-3_000:]}" for program in self._programs)
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     try:
         return httpx.get(url, timeout=2, verify=NO_TLS).status_code == 200
     except httpx.TransportError:
