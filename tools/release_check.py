@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PROGRAMS: Final = ("pyoco-server", "pyoco-client", "pyoco-worker")
+PROGRAMS: Final = ("pyoco-server", "pyoco-server-admin", "pyoco-client", "pyoco-worker")
 PYRIGHT: Final = "pyright[nodejs]==1.1.414"
 """Brings the interpreter it runs on, so that it asks nobody but the package index."""
 SAMPLE: Final = ROOT / "tests" / "release" / "sample_project"

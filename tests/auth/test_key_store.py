@@ -1,6 +1,7 @@
 """Where keys are kept: in memory and on JetStream alike."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -16,6 +17,7 @@ from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.keys import KeyStore, StoredKey
 from tests.adapters.nats_server import NatsServer, names_for
 
+_numbers = itertools.count(1)
 OpenStores = Callable[[], AbstractAsyncContextManager[list[KeyStore]]]
 
 
@@ -36,7 +38,7 @@ def open_stores(request: pytest.FixtureRequest) -> OpenStores:
 
         return in_memory
     server: NatsServer = request.getfixturevalue("auth_nats")
-    names = names_for(f"store{id(request)}")
+    names = names_for(f"store{next(_numbers)}")
 
     @asynccontextmanager
     async def on_jetstream() -> AsyncIterator[list[KeyStore]]:
