@@ -187,17 +187,17 @@ NOBODY_MAY_PUBLISH = [
     "$JS.API.STREAM.MSG.DELETE.PYOCO_EVENTS",
     "$JS.API.STREAM.MSG.DELETE.PYOCO_DLQ",
     "$JS.API.STREAM.MSG.DELETE.KV_pyoco_auth",
-    "$JS.API.CONSUMER.DELETE.PYOCO_WORK.pyoco-default",
-    "$JS.API.CONSUMER.PAUSE.PYOCO_WORK.pyoco-default",
+    "$JS.API.CONSUMER.DELETE.PYOCO_WORK.pyoco_workers_default",
+    "$JS.API.CONSUMER.PAUSE.PYOCO_WORK.pyoco_workers_default",
     "$JS.API.CONSUMER.CREATE.PYOCO_EVENTS",
     "$JS.API.CONSUMER.CREATE.PYOCO_WORK.x",
     "$JS.API.CONSUMER.CREATE.PYOCO_WORK.x.pyoco.work.default",
     "$JS.API.CONSUMER.CREATE.KV_pyoco_auth.x.>",
     "$JS.API.CONSUMER.DURABLE.CREATE.PYOCO_WORK.x",
-    "$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco-gpu",
+    "$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco_workers_gpu",
     "$JS.API.STREAM.SNAPSHOT.KV_pyoco_auth",
     "$JS.API.STREAM.RESTORE.KV_pyoco_auth",
-    "$JS.ACK.KV_pyoco_auth.pyoco-default.1.1.1.1.0",
+    "$JS.ACK.KV_pyoco_auth.pyoco_workers_default.1.1.1.1.0",
     "$KV.pyoco_auth.k1",
     "_INBOX.x",
     "pyoco.live.x",
@@ -205,7 +205,7 @@ NOBODY_MAY_PUBLISH = [
 REFUSED = {
     "WORKER": [
         *NOBODY_MAY_PUBLISH,
-        "$JS.ACK.PYOCO_WORK.pyoco-gpu.1.1.1.1.0",
+        "$JS.ACK.PYOCO_WORK.pyoco_workers_gpu.1.1.1.1.0",
         "pyoco.work.gpu",
         "$KV.pyoco_graphs.g",
         "$KV.pyoco_wheel_history.x",
@@ -218,7 +218,7 @@ REFUSED = {
         "$JS.API.STREAM.MSG.GET.PYOCO_WORK",
         "$JS.API.STREAM.MSG.DELETE.PYOCO_WORK",
     ],
-    "GATEWAY": [*NOBODY_MAY_PUBLISH, "$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco-default"],
+    "GATEWAY": [*NOBODY_MAY_PUBLISH, "$JS.API.CONSUMER.MSG.NEXT.PYOCO_WORK.pyoco_workers_default"],
 }
 DEAF = {
     "WORKER": [
@@ -257,7 +257,7 @@ def test_what_a_user_may_not_do_the_server_refuses(secured: Secured, user: str) 
 def test_a_gateway_may_give_back_what_a_dead_worker_had(secured: Secured) -> None:
     async def scenario() -> None:
         async with client_of(secured, "GATEWAY") as (client, told):
-            await client.publish("$JS.ACK.PYOCO_WORK.pyoco-default.1.1.1.1.0", b"-NAK")
+            await client.publish("$JS.ACK.PYOCO_WORK.pyoco_workers_default.1.1.1.1.0", b"-NAK")
             await client.publish("pyoco.live.x", b"")
             await wait_until(lambda: _was_told(told, "publish to", "pyoco.live.x"))
             assert len(told) == 1, told
@@ -269,7 +269,7 @@ def test_a_worker_cannot_bend_its_consumer_to_another_tag(secured: Secured, tmp_
     async def scenario() -> None:
         async with open_key_desk(settings_of(secured, "ADMIN", tmp_path)):
             pass  # the streams are there now
-        name = "pyoco-default"
+        name = "pyoco_workers_default"
         allowed = f"$JS.API.CONSUMER.CREATE.PYOCO_WORK.{name}.pyoco.work.default"
         async with client_of(secured, "WORKER") as (client, _):
             for config in (

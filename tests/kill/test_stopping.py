@@ -61,7 +61,7 @@ async def _until_heard(all_there: Fleet) -> None:
     names = names_of(all_there.settings)
 
     async def has_heard() -> bool:
-        info = await all_there.platform.connection.js.consumer_info(names.work_stream, f"pyoco-{TAG}")
+        info = await all_there.platform.connection.js.consumer_info(names.work_stream, f"pyoco_workers_{TAG}")
         return bool(info.num_waiting == 0)
 
     await eventually(has_heard, "nobody asks for jobs")

@@ -18,13 +18,14 @@ from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.adapters.workshop import LocalWorkshop
 from pyoco_server.app.announced_flows import announced
 from pyoco_server.app.command_desk import CommandDesk
+from pyoco_server.app.foreign_writes import ForeignWrites
 from pyoco_server.app.held_runs import HeldRuns
 from pyoco_server.app.idempotency import Once
 from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.plans import Plans
-from pyoco_server.app.ports import Clock, SnapshotChange, UnavailableError, position_of
+from pyoco_server.app.ports import Clock, SnapshotChange, UnavailableError, head_of
 from pyoco_server.app.projection import worker_mark
 from pyoco_server.app.run import RunServices
 from pyoco_server.app.run_desk import RunDesk
@@ -119,6 +120,7 @@ class Gateway:
         self.commands = CommandDesk(self.desk, store.graphs)
         self.snapshots = store.snapshots
         self._lagging = Lagging()
+        self._foreign = ForeignWrites(self.desk)
         self._spent_jobs = SimSpentJobs(network, loop, store.queue.inner)
         self._spent = SpentJobSweep(
             jobs=self._spent_jobs,
@@ -151,6 +153,7 @@ class Gateway:
             beginnings=MemoryBeginnings(store.log.inner),
             spent=self._spent,
             workers=store.registry,
+            foreign=self._foreign,
             clock=clock,
             options=SWEEPS,
         )
@@ -165,7 +168,8 @@ class Gateway:
         await self._log.subscribe_all(self._appended)
         await self._spent_jobs.subscribe(self._spent.tell)
         self.is_open = True
-        await asyncio.gather(self.keeper.run(), self._sweeper.run() if sweeps else self._wake_held_runs())
+        sweeping = self._sweeper.run() if sweeps else self._wake_held_runs()
+        await asyncio.gather(self.keeper.run(), self._foreign.run(), sweeping)
 
     async def _wake_held_runs(self) -> None:
         """The one sweep that is no repair: nothing else resumes a held run."""
@@ -177,7 +181,9 @@ class Gateway:
     def _changed(self, change: SnapshotChange) -> None:
         self.hub.tell(change)
         if change.body is not None:
-            self._lagging.written(change.run_id, position_of(change.body))
+            head = head_of(change.body)
+            self._lagging.written(change.run_id, head.log_position)
+            self._foreign.changed(change, head)
 
     def _appended(self, run_id: str, position: int) -> None:
         self._lagging.appended(run_id, position, self._clock.now().timestamp())

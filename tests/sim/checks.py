@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyoco_server.app.command_desk import KEY
-from pyoco_server.app.ports import RunQuery
+from pyoco_server.app.ports import LOG_STATUS, RunQuery
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import Event, ExecutionState, fold, read_graph
@@ -57,7 +57,8 @@ def _snapshot_problem(world: "World", run_id: str) -> Problem | None:
         return name, f"{run_id} has no snapshot"
     projection = RunProjection(run_id)
     projection.listen(events, fold(events))
-    fresh = _plain(projection.snapshot(position=position))
+    shown = projection.snapshot(position=position)
+    fresh = _plain({**shown, LOG_STATUS: shown["status"]})
     found = _plain(msgspec.json.decode(stored.body))
     if found != fresh:
         different = sorted(field for field in fresh if found.get(field) != fresh[field])

@@ -10,9 +10,10 @@ from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
 from pyoco_server.adapters.memory.spent_jobs import MemorySpentJobs
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.command_desk import Asked, CommandDesk
+from pyoco_server.app.foreign_writes import ForeignWrites
 from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.lagging import Lagging
-from pyoco_server.app.ports import SnapshotChange, position_of
+from pyoco_server.app.ports import SnapshotChange, head_of
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.sweeping import Sweeper, SweepOptions
 from tests.worker.world import World, attempt
@@ -33,6 +34,7 @@ class Swept:
         self.world = world
         self.index = index
         self.lagging = Lagging()
+        self.foreign = ForeignWrites(world.desk)
         self.keeper = IndexKeeper(MemorySnapshotFeed(world.snapshots.inner), index, self._changed)
         self.spent = self.another_for_spent_jobs()
         self.sweeper = self.another()
@@ -64,17 +66,21 @@ class Swept:
             beginnings=MemoryBeginnings(world.log.inner),
             spent=self.spent,
             workers=world.registry,
+            foreign=self.foreign,
             clock=world.clock,
             options=OPTIONS,
         )
 
     def _changed(self, change: SnapshotChange) -> None:
         if change.body is not None:
-            self.lagging.written(change.run_id, position_of(change.body))
+            head = head_of(change.body)
+            self.lagging.written(change.run_id, head.log_position)
+            self.foreign.changed(change, head)
 
     async def sweep(self) -> None:
         """Every sweep once, with an index that is up to date."""
         await self.keeper.catch_up()
+        await self.foreign.reconcile_noted()
         for sweep in self.sweeper.sweeps:
             await sweep()
         await self.keeper.catch_up()

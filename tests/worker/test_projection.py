@@ -17,6 +17,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 
 from pyoco_server import options, wait
 from pyoco_server.app.outputs import INLINE_MAX_BYTES
+from pyoco_server.app.ports import LOG_STATUS
 from pyoco_server.app.projection import RunProjection, worker_mark, worker_name
 from pyoco_server.core import Actor, ActorKind, Event, fold
 from pyoco_server.core.payloads import ExecutionCancelRequested, ExecutionFailed, NodeStarted
@@ -366,6 +367,7 @@ def test_what_a_worker_writes_while_it_drives_is_what_the_log_says() -> None:
         assert len(world.snapshots.written) >= 3
         for body in world.snapshots.written:
             written = msgspec.json.decode(body)
+            assert written.pop(LOG_STATUS) == written["status"]
             position = written["log_position"]
             fresh = projected(events[:position]).snapshot(
                 position=position, heartbeat_at=written["heartbeat_at"], driven_by=written["driven_by"]

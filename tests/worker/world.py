@@ -23,7 +23,7 @@ from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
 from pyoco_server.adapters.workshop import LocalWorkshop
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.plans import Plans
-from pyoco_server.app.ports import Delivery, Workshop
+from pyoco_server.app.ports import LOG_STATUS, Delivery, Workshop, head_of
 from pyoco_server.app.projection import worker_mark
 from pyoco_server.app.run import RunServices
 from pyoco_server.app.run_desk import RunDesk
@@ -143,9 +143,13 @@ class World:
         return fold(await self.events(run_id))
 
     async def stored(self, run_id: str) -> dict[str, Any]:
-        """The stored snapshot, without faults; empty if there is none."""
+        """The stored snapshot as the projection made it, without faults; empty if there is none."""
         found = await self.snapshots.inner.read(run_id)
-        return {} if found is None else msgspec.json.decode(found.body)
+        if found is None:
+            return {}
+        said: dict[str, Any] = msgspec.json.decode(found.body)
+        assert said.pop(LOG_STATUS, said.get("status")) == said.get("status") or head_of(found.body).is_foreign
+        return said
 
     async def dead(self) -> list[dict[str, Any]]:
         """All dead letters, oldest first."""

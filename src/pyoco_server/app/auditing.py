@@ -10,7 +10,7 @@ import logging
 import math
 from typing import Final
 
-from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, Snapshots, UnavailableError
+from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, Snapshots, UnavailableError, head_of
 from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
 from pyoco_server.app.statuses import RunStatus
 from pyoco_server.app.submitting import was_taken_back
@@ -73,5 +73,5 @@ class SnapshotAudit:
             return
         if was_taken_back(run.execution.state):
             await self._snapshots.delete(run_id)  # whoever took it back has died before they could
-        elif stored.position < run.execution.position:
+        elif stored.position < run.execution.position or head_of(stored.body).is_foreign:
             await self._desk.write(run)

@@ -22,7 +22,6 @@ from pyoco_server.app.statuses import TERMINAL_RUN
 from pyoco_server.core import (
     Actor,
     ActorKind,
-    CancelMode,
     Command,
     CommandRejected,
     Commit,
@@ -123,14 +122,12 @@ class CommandDesk:
         command = decode_command({**asked.fields, "executionId": execution_id})
         check_command(asked.fields)
         stamped = _stamped(command, asked.key, of=command)
-
-        mode_at = await self._desk.cancel_modes(run) if isinstance(command, CancelExecution) else None
+        cancels = await self._desk.cancel_decision(run, stamped) if isinstance(stamped, CancelExecution) else None
 
         def decision(state: ExecutionState) -> Commit:
             if asked.key is not None and _was_given(run.events, asked.key, command):
                 return Commit([], state)
-            mode = CancelMode.WAIT_FOR_WORKERS if mode_at is None else mode_at(state)
-            return run.execution.step(state, stamped, cancel_mode=mode)
+            return run.execution.step(state, stamped) if cancels is None else cancels(state)
 
         events = await run.execution.decide(decision)
         if isinstance(command, ResumeNode) and _is_to_go_on(run, command.node_id):

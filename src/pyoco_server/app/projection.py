@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from pyoco_server.app.foreign_snapshots import AdoptedEnd, adopted_end
 from pyoco_server.app.key_texts import is_key_id
 from pyoco_server.app.outputs import TEXT_ONLY, VALUE, is_stored, kind_of
 from pyoco_server.app.plans import named_code
@@ -22,7 +23,9 @@ from pyoco_server.app.value_codec import KIND, OutputKind
 from pyoco_server.app.wheels_used import WHEELS, with_more
 from pyoco_server.core import Actor, Event, ExecutionState, NodeState, NodeStatus, initial_state
 from pyoco_server.core.payloads import (
+    ExecutionCanceled,
     ExecutionCancelRequested,
+    ExecutionCompleted,
     ExecutionCreated,
     ExecutionFailed,
     ExecutionStarted,
@@ -122,6 +125,7 @@ class RunProjection:
         self._unused: Unused = {}
         self._codes: list[str] = []
         self._canceler: Actor | None = None
+        self._adopted: AdoptedEnd | None = None
 
     @property
     def input(self) -> RunInput:
@@ -159,7 +163,11 @@ class RunProjection:
         if sha256 is not None and sha256 not in self._codes[-1:]:
             self._codes = [*self._codes[:1], sha256]
 
-    def _failed(self, _: Event, payload: ExecutionFailed) -> None:
+    def _ended(self, _: Event, payload: ExecutionCompleted | ExecutionCanceled | ExecutionFailed) -> None:
+        self._adopted = adopted_end(payload.extra)
+
+    def _failed(self, event: Event, payload: ExecutionFailed) -> None:
+        self._ended(event, payload)
         self._worker_id = _given_up_by(payload) or self._worker_id
         self._wheels = with_more(self._wheels, _detail_of(payload).get(WHEELS))
 
@@ -218,6 +226,8 @@ class RunProjection:
         ExecutionCreated: _created,
         ExecutionStarted: _started,
         ExecutionCancelRequested: _cancel_requested,
+        ExecutionCompleted: _ended,
+        ExecutionCanceled: _ended,
         ExecutionFailed: _failed,
         NodeCreated: _node_created,
         NodeStarted: _node_started,
@@ -289,6 +299,8 @@ class RunProjection:
             snapshot[UNUSED_PARAMS] = dict(self._unused)
         if self.is_driven_outside:
             snapshot[DRIVEN_OUTSIDE] = True
+        if self._adopted is not None:
+            _take_adopted(snapshot, self._adopted)
         for name in ("tenant_id", "api_key_id", "workflow_yaml_sha256", "workflow_yaml_bytes"):
             value = getattr(given, name)
             if value is not None:
@@ -364,12 +376,23 @@ class RunProjection:
         if failure is None:
             return None
         error = failure.get("error") or {}
+        if self._adopted is not None and self._adopted.error is not None:
+            return self._adopted.error
         inner = failed_node(error) if failure.get("failedNodeId") else None
         reason = f"node '{inner}' failed" if inner else failure.get("reason") or "failed"
         code, message = error.get("code"), error.get("message")
         if not message:  # some exceptions have a name and no words
             return f"{reason}: {code}" if code else reason
         return f"{reason}: {code or 'error'}: {message}"
+
+
+def _take_adopted(snapshot: JsonObject, adopted: AdoptedEnd) -> None:
+    """Show of a run that another program ended what its snapshot said of the tasks."""
+    snapshot["tasks"] = {**snapshot["tasks"], **adopted.tasks}
+    snapshot["task_records"] = {**snapshot["task_records"], **adopted.task_records}
+    snapshot["task_records_truncated"] = snapshot["task_records_truncated"] or adopted.task_records_truncated
+    for name in ("worker_id", "start_time", "end_time"):
+        snapshot[name] = getattr(adopted, name) or snapshot[name]
 
 
 def _given_up_by(failed: ExecutionFailed) -> str | None:

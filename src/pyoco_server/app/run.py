@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -140,6 +140,8 @@ class Run:
         self._fencing = (
             Fencing(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
         )
+        self.at_boundary: Callable[[], Awaitable[None]] | None = None
+        """Awaited when a task has ended, before that is reported."""
         self.was_started_elsewhere = False
         """Did somebody else start the run, or go on with it, when this process was about to?"""
         self._scope: RunScope | None = None
@@ -153,6 +155,11 @@ class Run:
     def state(self) -> ExecutionState:
         """The newest known state."""
         return self._execution.state
+
+    @property
+    def execution(self) -> Execution:
+        """The cursor on the run's log, for decisions from outside the flow."""
+        return self._execution
 
     @property
     def position(self) -> int:
@@ -375,6 +382,7 @@ class Run:
             crashes=self._crashes,
             fencing=self._fencing,
             isolation=self._services.isolation,
+            at_boundary=self.at_boundary,
         )
         rest = await driver.drive(work, begun)
         return Rest.HELD if rest is Rest.PARKED and self.needs else rest

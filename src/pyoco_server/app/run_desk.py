@@ -6,20 +6,23 @@ from it. Work that becomes possible is left to a worker, who is told by a job.
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, Final
 
 import msgspec
 from typing_extensions import override
 
 from pyoco_server.app.execution import Decision, Execution
+from pyoco_server.app.foreign_snapshots import cancelling, foreign_snapshot
 from pyoco_server.app.jobs import Job
 from pyoco_server.app.ports import (
     Clock,
     EventLog,
+    ForeignSnapshotError,
     LogConflictError,
     NewId,
     Snapshots,
+    StoredSnapshot,
     TooLargeError,
     UnavailableError,
     WorkQueue,
@@ -28,7 +31,8 @@ from pyoco_server.app.projection import HELD, LET_GO_AT, RunProjection, read_hol
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, readable
 from pyoco_server.app.snapshot_size import fitted
-from pyoco_server.app.submitting import NOT_ACCEPTED
+from pyoco_server.app.statuses import cancel_mode
+from pyoco_server.app.submitting import NOT_ACCEPTED, was_taken_back
 from pyoco_server.app.value_codec import carried
 from pyoco_server.app.waking import WakeUps
 from pyoco_server.core import (
@@ -38,19 +42,22 @@ from pyoco_server.core import (
     Event,
     ExecutionState,
     Graph,
-    NodeStatus,
     fold,
     graph_from_log,
     handle,
     initial_state,
 )
 from pyoco_server.core.commands import ArchiveExecution, CancelExecution, CreateExecution, FailNode, ResumeNode
-from pyoco_server.core.graph import NodeType
 from pyoco_server.core.payloads import ExecutionCancelRequested
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
 
 _log = logging.getLogger(__name__)
+
+IN_HANDS_SEC: Final = 3.0
+"""A heartbeat no older than that is a sign of life."""
+
+_MOST_TRIES: Final = 20
 
 
 class RunNotFoundError(PyocoServerError, KeyError):
@@ -99,13 +106,16 @@ class RunDesk:
         clock: Clock,
         new_id: NewId,
         max_snapshot_bytes: int,
+        in_hands_sec: float = IN_HANDS_SEC,
     ) -> None:
+        """``in_hands_sec``: a worker that executes a run writes a heartbeat more often than that."""
         self._log = log
         self._snapshots = snapshots
         self._wake_ups = WakeUps(queue, clock)
         self._clock = clock
         self._new_id = new_id
         self._max_snapshot_bytes = max_snapshot_bytes
+        self._in_hands_sec = in_hands_sec
 
     async def open(self, run_id: str) -> OpenRun:
         """Read a run; RunNotFoundError if there is none."""
@@ -146,22 +156,28 @@ class RunDesk:
         """
         run = await self.open(run_id)
         asked = CancelExecution(execution_id=run_id, actor=actor, reason=reason)
-        mode_at = await self.cancel_modes(run)
-        events = await run.execution.decide(lambda state: run.execution.step(state, asked, cancel_mode=mode_at(state)))
+        events = await run.execution.decide(await self.cancel_decision(run, asked))
         if not events:
             return run.snapshot()
         await self.write(run)
         return self._as_of_request(run, events)
 
-    async def cancel_modes(self, run: OpenRun) -> Callable[[ExecutionState], CancelMode]:
-        """Return what decides how a cancel of the run ends.
+    async def cancel_decision(self, run: OpenRun, command: CancelExecution) -> Decision:
+        """Return what a cancel of the run leads to.
 
-        Like a parked run, one that is held has no worker to wait for, even if a node was at work in one that died.
+        Like a parked run, one that is held has no worker to wait for, even if a node was at work in one that died. A
+        worker without a log that executes the run is waited for.
         """
+        is_elsewhere = await self.is_executed_elsewhere(run)
         judged = run.execution.state
         waits = cancel_mode(judged) is CancelMode.WAIT_FOR_WORKERS
         is_held = waits and not judged.is_terminal and await self.is_held(run)
-        return lambda state: CancelMode.IMMEDIATE if is_held and state is judged else cancel_mode(state)
+
+        def decision(state: ExecutionState) -> Commit:
+            mode = CancelMode.IMMEDIATE if is_held and state is judged else cancel_mode(state)
+            return cancelling(run.execution, state, command, mode=mode, is_executed_elsewhere=is_elsewhere)
+
+        return decision
 
     async def resume(
         self, run_id: str, node_id: str, value: object, actor: Actor, *, key: str | None = None
@@ -197,12 +213,14 @@ class RunDesk:
         await self.show(run)
         return run.snapshot()
 
-    async def end_cancel(self, run_id: str) -> None:
-        """Bring a cancel to its end, without those who are still at work."""
+    async def end_cancel(self, run_id: str) -> bool:
+        """Bring a cancel to its end, without those who are still at work; False if there is none to be ended."""
         run = await self.open(run_id)
-        if run.execution.state.is_cancel_requested and not run.execution.state.is_terminal:
-            await run.execution.decide(run.execution.ended_now)
-            await self.write(run)
+        if not run.execution.state.is_cancel_requested or run.execution.state.is_terminal:
+            return False
+        await run.execution.decide(run.execution.ended_now)
+        await self.write(run)
+        return True
 
     async def take_back(self, run_id: str, actor: Actor) -> None:
         """Close the log of a run that was never accepted, so that it never runs."""
@@ -213,6 +231,8 @@ class RunDesk:
     async def rescue(self, run_id: str) -> None:
         """Queue a job for a run nobody seems to take care of; if none is to, its snapshot is to say so."""
         run = await self.open(run_id)
+        if await self.is_executed_elsewhere(run):
+            return
         if run.execution.state.is_terminal or run.projection.is_driven_outside:
             await self.write(run)
         else:
@@ -245,11 +265,16 @@ class RunDesk:
             flow_name=given.flow_name,
             tag=given.tag,
             tags=given.tags,
+            params=given.params,
             submitted_at=given.submitted_at,
             log_position=run.execution.position,
             wake=True,
             rescue=rescue,
             held_since=held_since,
+            workflow_yaml=given.workflow_yaml,
+            workflow_yaml_sha256=given.workflow_yaml_sha256,
+            tenant_id=given.tenant_id,
+            api_key_id=given.api_key_id,
         )
         is_tried_once = rescue or held_since is not None  # a sweep finds the run again
         await (self._wake_ups.send_once(job) if is_tried_once else self._wake_ups.send(job))
@@ -271,23 +296,76 @@ class RunDesk:
         """Bring the snapshot up to date, keeping what it says of who drives the run; UnavailableError: unknown.
 
         This is for what is done to a run that has ended: nothing follows, and nobody looks at its snapshot again to
-        find that it is behind.
+        find that it is behind. What another program wrote is put into the log first, and stays where it must
+        (:mod:`.foreign_snapshots`).
         """
-        run_id, position = run.execution.execution_id, run.execution.position
-        stored = await self._snapshots.read(run_id)
-        if stored is not None and stored.position > position:  # its worker knows more, and was quicker
+        run_id = run.execution.execution_id
+        for _ in range(_MOST_TRIES):
+            stored = await self._snapshots.read(run_id)
+            if stored is not None and stored.position > run.execution.position:  # its worker was quicker
+                return
+            await self._adopt_claims(run, stored)
+            foreign = foreign_snapshot(stored)
+            if foreign is not None and foreign.stays(run.execution.state):
+                return
+            try:
+                await self._replace(run, stored)
+            except ForeignSnapshotError:
+                continue
             return
-        said = (json_object(stored.body) if stored is not None else None) or {}
+        raise UnavailableError(f"other programs changed the snapshot of '{run_id}' {_MOST_TRIES} times")
+
+    async def reconcile(self, run_id: str) -> None:
+        """Bring log and snapshot together after another program wrote the snapshot; a run without a log is not ours."""
+        try:
+            run = await self.open(run_id)
+        except RunNotFoundError:
+            return
+        if was_taken_back(run.execution.state):
+            await self._snapshots.delete(run_id)
+        else:
+            await self.show(run)
+
+    async def is_executed_elsewhere(self, run: OpenRun) -> bool:
+        """Put into the log what another program said of the run; does a worker without a log execute it now?
+
+        Where the log says that a task is at work, a worker of ours has the run, and its snapshot is not looked at.
+        """
+        if run.execution.state.is_terminal or cancel_mode(run.execution.state) is CancelMode.WAIT_FOR_WORKERS:
+            return False
+        return await self._adopt_claims(run, await self._snapshots.read(run.execution.execution_id))
+
+    async def _adopt_claims(self, run: OpenRun, stored: StoredSnapshot | None) -> bool:
+        """Append what a foreign snapshot claims; does its writer execute the run, which has not ended?"""
+        foreign = foreign_snapshot(stored)
+        if foreign is None:
+            return False
+        is_alive = foreign.shows_life(self._clock.now().timestamp(), self._in_hands_sec)
+        decision = foreign.decision(run.execution, is_alive=is_alive)
+        if decision is not None and not run.execution.state.is_terminal:
+            events = await run.execution.decide(decision)
+            if events:
+                told = [event.type.value for event in events]
+                _log.info(
+                    "the log takes over what another program wrote as the run's snapshot",
+                    extra={"action": "snapshot_adopted", "run_id": run.execution.execution_id, "events": told},
+                )
+        return is_alive and not run.execution.state.is_terminal
+
+    async def _replace(self, run: OpenRun, stored: StoredSnapshot | None) -> None:
+        """Write the snapshot of the log over ``stored``, which was read."""
+        position, said = run.execution.position, (json_object(stored.body) if stored is not None else None) or {}
+        heartbeat_at = said.get("heartbeat_at")
         snapshot = run.projection.snapshot(
             position=position,
-            heartbeat_at=said.get("heartbeat_at"),
+            heartbeat_at=heartbeat_at if isinstance(heartbeat_at, int | float) else None,
             driven_by=said.get("driven_by"),
             let_go_at=position if said.get(LET_GO_AT) == position else None,
             held=read_hold(said),
         )
         body = fitted(snapshot, self._max_snapshot_bytes)
         revision = stored.revision if stored is not None else 0
-        await self._snapshots.write(run_id, body, position=position, revision=revision)
+        await self._snapshots.write(run.execution.execution_id, body, position=position, revision=revision)
 
     @staticmethod
     def _as_of_request(run: OpenRun, written: list[Event]) -> JsonObject:
@@ -305,12 +383,3 @@ def _made_up_for_later(run_id: str, action: str) -> Iterator[None]:
         yield
     except (UnavailableError, TooLargeError):
         _log.warning("the log has it, but not everybody was told", extra={"action": action, "run_id": run_id})
-
-
-def cancel_mode(state: ExecutionState) -> CancelMode:
-    """Wait only for tasks at work: blocks and waits have nothing to stop, wherever they are driven."""
-    at_work = any(
-        node.is_at_work and node.node_type == NodeType.TASK and node.status is NodeStatus.RUNNING
-        for node in state.live_nodes()
-    )
-    return CancelMode.WAIT_FOR_WORKERS if at_work else CancelMode.IMMEDIATE

@@ -1,4 +1,7 @@
-"""Snapshots have a largest size. What is least needed goes first; what tells how the run stands never goes."""
+"""The stored form of a snapshot, which has a largest size.
+
+What is least needed goes first; what tells how the run stands never goes.
+"""
 
 import logging
 from collections.abc import Collection
@@ -6,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from pyoco_server.app.ports import LOG_STATUS
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.logs import log_error
 
@@ -18,13 +22,14 @@ LONGEST_TEXT: Final = 2_000
 
 
 def fitted(snapshot: JsonObject, max_bytes: int) -> bytes:
-    """The snapshot as JSON of at most ``max_bytes``, as far as that is possible.
+    """The snapshot as it is stored: JSON of at most ``max_bytes``, as far as that is possible, with its status twice.
 
     The largest outputs go first, then all details of task records, then the records altogether;
     ``task_records_truncated`` says so. A snapshot that is too large even so is told of in the log and written without
     its parameters and prompts and with short texts; for the number of its tasks it may still be too large: better that
     than a snapshot that is out of date.
     """
+    snapshot = {**snapshot, LOG_STATUS: snapshot["status"]}
     body = msgspec.json.encode(snapshot)
     if len(body) <= max_bytes:
         return body

@@ -136,6 +136,7 @@ class SpentJobSweep:
         run = await self._opened(said)
         if run is None:
             return job.is_certain
+        is_elsewhere = await self._desk.is_executed_elsewhere(run)
         state = run.execution.state
         if state.is_terminal:
             if not was_taken_back(state):
@@ -145,7 +146,7 @@ class SpentJobSweep:
             return False
         if _only_waits(state) or await self._desk.is_held(run):
             return True  # whoever resumes it queues a job, as does the sweep that finds the code of a held run
-        if await self._is_in_hands(run):
+        if is_elsewhere or await self._is_in_hands(run):
             return False
         if _died_of_others(job, run):
             await self._set_apart(job, run)

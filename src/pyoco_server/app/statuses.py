@@ -3,7 +3,8 @@
 from enum import StrEnum, unique
 from typing import Final
 
-from pyoco_server.core import ExecutionState, ExecutionStatus, NodeStatus
+from pyoco_server.core import CancelMode, ExecutionState, ExecutionStatus, NodeStatus
+from pyoco_server.core.graph import NodeType
 
 
 @unique
@@ -66,6 +67,20 @@ def execution_statuses(status: RunStatus) -> frozenset[ExecutionStatus]:
     """The core's statuses a run of this status can have."""
     ended = frozenset(core for core, platform in _ENDS.items() if platform is status)
     return ended or frozenset({ExecutionStatus.ACTIVE})
+
+
+def ended_status(status: RunStatus) -> ExecutionStatus:
+    """The core's word for a terminal status."""
+    return next(core for core, platform in _ENDS.items() if platform is status)
+
+
+def cancel_mode(state: ExecutionState) -> CancelMode:
+    """Wait only for tasks at work: blocks and waits have nothing to stop, wherever they are driven."""
+    at_work = any(
+        node.is_at_work and node.node_type == NodeType.TASK and node.status is NodeStatus.RUNNING
+        for node in state.live_nodes()
+    )
+    return CancelMode.WAIT_FOR_WORKERS if at_work else CancelMode.IMMEDIATE
 
 
 def node_statuses(status: TaskStatus) -> frozenset[NodeStatus]:

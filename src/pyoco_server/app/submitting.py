@@ -11,7 +11,16 @@ import msgspec
 
 from pyoco_server.app.execution import Execution
 from pyoco_server.app.jobs import Job, encode_job, new_job
-from pyoco_server.app.ports import Clock, EventLog, NewId, Snapshots, TooLargeError, UnavailableError, WorkQueue
+from pyoco_server.app.ports import (
+    Clock,
+    EventLog,
+    ForeignSnapshotError,
+    NewId,
+    Snapshots,
+    TooLargeError,
+    UnavailableError,
+    WorkQueue,
+)
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_size import fitted
@@ -161,7 +170,10 @@ class Submitter:
         snapshot = projection.snapshot(position=position)
         body = fitted(snapshot, self._max_snapshot_bytes)
         attempt.is_visible = attempt.is_shared
-        revision = await self._snapshots.write(run_id, body, position=position, revision=0, is_urgent=False)
+        try:
+            revision = await self._snapshots.write(run_id, body, position=position, revision=0, is_urgent=False)
+        except ForeignSnapshotError:  # another program saw ours, and changed it: the worker of the job looks
+            revision = None
         await self._queue_job(new_job(run_id, given, created=created, position=position, revision=revision))
         await self._snapshots.sync()
         return snapshot

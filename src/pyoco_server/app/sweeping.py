@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from pyoco_server.app.auditing import SnapshotAudit
+from pyoco_server.app.foreign_writes import ForeignWrites
 from pyoco_server.app.held_runs import HeldRuns
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import (
@@ -84,6 +85,7 @@ class Sweeper:
         beginnings: Beginnings,
         spent: SpentJobSweep,
         workers: WorkerRegistry,
+        foreign: ForeignWrites,
         clock: Clock,
         options: SweepOptions,
         chance: random.Random | None = None,
@@ -96,6 +98,7 @@ class Sweeper:
         self._lagging = lagging
         self._beginnings = beginnings
         self._spent = spent
+        self._foreign = foreign
         self._clock = clock
         self._options = options
         self._audit = SnapshotAudit(
@@ -170,10 +173,12 @@ class Sweeper:
         query = RunQuery(status=RunStatus.CANCELLING.value, limit=200)
         while found := await self._index.page(query):
             asked = [run.summary for run in found if (run.summary.get("cancel_requested_at") or 0.0) < overdue]
-            for summary in asked:
-                log_error(_log, "ERR-PYOCO-0021", action="cancel_ended_by_sweep", run_id=summary["run_id"])
-            await self._each(asked, lambda summary: self._desk.end_cancel(summary["run_id"]))
+            await self._each(asked, lambda summary: self._end_cancel(summary["run_id"]))
             query = msgspec.structs.replace(query, before=found[-1].cursor)
+
+    async def _end_cancel(self, run_id: str) -> None:
+        if await self._desk.end_cancel(run_id):
+            log_error(_log, "ERR-PYOCO-0021", action="cancel_ended_by_sweep", run_id=run_id)
 
     async def mend_snapshots(self) -> None:
         """Snapshots that are behind their log are written anew."""
@@ -214,10 +219,13 @@ class Sweeper:
         self._surveyed_at = self._now()
 
     async def _note_unknown(self, run_ids: Sequence[str]) -> None:
-        known = {found.cursor.run_id for found in await self._index.among(run_ids, RunFilter())}
+        """Runs whose log has only begun and that the index does not know, or knows to be further than that."""
+        known = {found.cursor.run_id: found.summary for found in await self._index.among(run_ids, RunFilter())}
         for run_id in run_ids:
             if run_id not in known:
                 self._orphans.setdefault(run_id, self._now())
+            elif known[run_id].get("status") != RunStatus.PENDING:
+                self._foreign.note(run_id)
 
     async def close_orphans(self) -> None:
         """Runs that were begun and never accepted: whoever submitted them was told that it failed, or is gone."""

@@ -93,10 +93,11 @@ class Work:
         crashes: CrashHistory,
         fencing: Fencing | None = None,
         isolation: Isolation | None = None,
+        at_boundary: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """``fencing`` is needed where others may take over the run.
 
-        ``isolation``: where plain functions run whose task does not say.
+        ``isolation``: where plain functions run whose task does not say; ``at_boundary`` is awaited when a task ended.
         """
         self.driver = driver
         self.scope = scope
@@ -114,6 +115,7 @@ class Work:
         self._crashes = crashes
         self._fencing = fencing
         self._isolation = isolation
+        self._at_boundary = at_boundary
         self._places: dict[str, Place] = {}
         self._attempts: dict[str, Attempt] = {}
         self._given_up: set[str] = set()
@@ -402,6 +404,8 @@ class Work:
                 return
             raise fence.problem
         await self._progress.drained(node_id)
+        if self._at_boundary is not None:
+            await self._at_boundary()
         await self._report(node_id, number, outcome)
 
     def begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:

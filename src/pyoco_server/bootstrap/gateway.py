@@ -19,11 +19,13 @@ from pyoco_server.adapters.jetstream.spent_jobs import JetStreamSpentJobs
 from pyoco_server.adapters.readmodel import SqliteRunIndex
 from pyoco_server.app.command_desk import CommandDesk
 from pyoco_server.app.dead_workers import DeadWorkers
+from pyoco_server.app.foreign_writes import ForeignWrites
 from pyoco_server.app.index_keeper import IndexKeeper
 from pyoco_server.app.key_ring import KeyRing
 from pyoco_server.app.keys import KeyDesk
 from pyoco_server.app.lagging import Lagging
-from pyoco_server.app.ports import SnapshotChange, position_of
+from pyoco_server.app.ports import SnapshotChange, head_of
+from pyoco_server.app.run_desk import RunDesk
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.sweeping import Sweeper, SweepOptions
 from pyoco_server.bootstrap.platform import Platform, names_of, open_platform, run_desk, submitter, wheel_desk
@@ -45,6 +47,7 @@ class _Told(NamedTuple):
     changes: RunChanges
     ends: RunEnds
     lagging: Lagging
+    foreign: ForeignWrites
 
     def changed(self, change: SnapshotChange) -> None:
         """A snapshot was written or removed, and the index knows."""
@@ -52,7 +55,9 @@ class _Told(NamedTuple):
         self.changes.tell(change)
         self.ends.tell(change.run_id, change)
         if change.body is not None:
-            self.lagging.written(change.run_id, position_of(change.body))
+            head = head_of(change.body)
+            self.lagging.written(change.run_id, head.log_position)
+            self.foreign.changed(change, head)
 
 
 @contextlib.asynccontextmanager
@@ -64,21 +69,22 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
         SqliteRunIndex(_index_path(settings)) as index,
     ):
         limits = {"most": settings.http.watch_max_connections, "most_per_client": settings.http.watch_max_per_client}
-        told = _Told(WatchHub(**limits), RunChanges(), RunEnds(**limits), Lagging())
+        desk = run_desk(platform, settings)
+        told = _Told(WatchHub(**limits), RunChanges(), RunEnds(**limits), Lagging(), ForeignWrites(desk))
         feed = JetStreamSnapshotFeed(platform.connection, names_of(settings))
         feed.listen(told.ends.tell)
         keeper = IndexKeeper(feed, index, told.changed)
-        given = _services(settings, platform, index, keeper, told)
+        given = _services(settings, platform, index, keeper, told, desk)
         await platform.connection.serve_syncs()
         await keeper.catch_up()
-        async with _sweeping(given, platform, told.lagging):
+        async with _sweeping(given, platform, told):
             yield given
 
 
 def _services(
-    settings: Settings, platform: Platform, index: SqliteRunIndex, keeper: IndexKeeper, told: _Told
+    settings: Settings, platform: Platform, index: SqliteRunIndex, keeper: IndexKeeper, told: _Told, desk: RunDesk
 ) -> Services:
-    clock, desk = SystemClock(), run_desk(platform, settings)
+    clock = SystemClock()
     keys = JetStreamKeyStore(platform.connection, names_of(settings))
     return Services(
         settings=settings,
@@ -108,7 +114,7 @@ def _services(
 
 
 @contextlib.asynccontextmanager
-async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> AsyncIterator[None]:
+async def _sweeping(given: Services, platform: Platform, told: _Told) -> AsyncIterator[None]:
     """The index kept up to date, and everything that must happen although whoever should have done it is gone."""
     names, clock, settings = names_of(given.settings), given.clock, given.settings
     spent_jobs = JetStreamSpentJobs(platform.connection, names)
@@ -121,17 +127,18 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
         queue=given.queue,
         clock=clock,
         new_id=given.new_id,
-        in_hands_sec=max(3.0, 3 * settings.heartbeat.run_interval_sec),
+        in_hands_sec=settings.heartbeat.in_hands_sec,
     )
     sweeper = Sweeper(
         desk=given.desk,
         index=given.index,
         snapshots=given.snapshots,
         queue=given.queue,
-        lagging=lagging,
+        lagging=told.lagging,
         beginnings=JetStreamBeginnings(platform.connection, names),
         spent=spent,
         workers=given.workers,
+        foreign=told.foreign,
         clock=clock,
         chance=random.Random(),  # noqa: S311 an order, not a secret
         options=SweepOptions(
@@ -142,12 +149,12 @@ async def _sweeping(given: Services, platform: Platform, lagging: Lagging) -> As
     )
 
     def appended(run_id: str, position: int) -> None:
-        lagging.appended(run_id, position, clock.now().timestamp())
+        told.lagging.appended(run_id, position, clock.now().timestamp())
 
     with contextlib.ExitStack() as subscriptions:
         subscriptions.callback(await given.log.subscribe_all(appended))
         subscriptions.callback(await spent_jobs.subscribe(spent.tell))
-        loops = [given.keeper.run(), sweeper.run()]
+        loops = [given.keeper.run(), sweeper.run(), told.foreign.run()]
         if settings.heartbeat.worker_gone_sec > 0:
             liveness = JetStreamLiveness(platform.connection, names)
             dead_workers = DeadWorkers(

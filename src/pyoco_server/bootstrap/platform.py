@@ -130,6 +130,7 @@ def run_desk(platform: Platform, settings: Settings) -> RunDesk:
         clock=SystemClock(),
         new_id=uuid_maker(),
         max_snapshot_bytes=settings.storage.run_snapshot_max_bytes,
+        in_hands_sec=settings.heartbeat.in_hands_sec,
     )
 
 

@@ -20,10 +20,19 @@ from pyoco_server.core.failing import stop_node
 from pyoco_server.core.graph import CONTROL, Graph
 from pyoco_server.core.handler import CommandRejected, RejectionCode, handle_stamped
 from pyoco_server.core.opening import is_about_to_open, opening_of, remember
-from pyoco_server.core.payloads import ExecutionFailed, NodeCanceled, NodeCreated, NodeMeta, NodeReady
+from pyoco_server.core.payloads import (
+    ExecutionCanceled,
+    ExecutionCompleted,
+    ExecutionFailed,
+    NodeCanceled,
+    NodeCreated,
+    NodeMeta,
+    NodeReady,
+)
 from pyoco_server.core.placing import is_situated, situate
 from pyoco_server.core.reducer import fold
 from pyoco_server.core.state import ExecutionState
+from pyoco_server.core.transitions import ExecutionStatus
 from pyoco_server.core.wire import JsonObject, as_json, timestamp
 from pyoco_server.errors import PyocoServerError
 
@@ -182,6 +191,43 @@ def fail(
     for node in sorted(state.live_nodes(), key=lambda live: live.node_id):
         stop_node(draft, node, reason, None)
     draft.emit(ExecutionFailed(reason=reason, error=error), None, actor=actor)
+    return draft.events
+
+
+def adopt_end(
+    state: ExecutionState,
+    status: ExecutionStatus,
+    *,
+    reason: str | None,
+    error: JsonObject | None,
+    extra: JsonObject,
+    actor: Actor,
+    now: datetime | str,
+    new_id: NewId,
+) -> list[Event]:
+    """End an execution in the terminal ``status`` that a program outside recorded for it.
+
+    ``extra`` is kept in the last event; ``error`` is that of a failure. Live nodes are canceled. No event follows an
+    end, and an execution that was asked to cancel ends CANCELED whatever ``status`` says: cancel wins.
+    """
+    if not state.exists or state.is_terminal:
+        return []
+    stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id)
+    draft = Draft(state, stamp)
+    if status is ExecutionStatus.CANCELED:
+        cancel = CancelExecution(execution_id=state.execution_id, actor=actor, reason=reason)
+        for event in handle_stamped(state, cancel, stamp):
+            draft.take(event)
+    is_cancel = draft.state.is_cancel_requested
+    left = [node for node in draft.state.nodes.values() if not node.is_terminal] if is_cancel else state.live_nodes()
+    for node in sorted(left, key=lambda open_node: open_node.node_id):
+        stop_node(draft, node, draft.state.cancel_reason if is_cancel else reason, None)
+    if is_cancel:
+        draft.emit(ExecutionCanceled(reason=draft.state.cancel_reason, extra=extra), None, actor=actor)
+    elif status is ExecutionStatus.COMPLETED:
+        draft.emit(ExecutionCompleted(extra=extra), None, actor=actor)
+    else:
+        draft.emit(ExecutionFailed(reason=reason, error=error, extra=extra), None, actor=actor)
     return draft.events
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Query
 
-from pyoco_server.app.ports import WorkerRecord
+from pyoco_server.app.ports import LOG_STATUS, WorkerRecord
 from pyoco_server.app.projection import DECLINED_BY, LET_GO_AT
 from pyoco_server.core.wire import JsonObject
 
@@ -22,7 +22,7 @@ _TASKS: Final[JsonObject] = {
 }
 
 
-NOT_SHOWN: Final = frozenset({"log_position", LET_GO_AT, DECLINED_BY})
+NOT_SHOWN: Final = frozenset({"log_position", LOG_STATUS, LET_GO_AT, DECLINED_BY})
 """Positions in the log of all runs, which tell how busy everybody is; ``version`` counts what the run itself did.
 And what only those need that wake held runs."""
 

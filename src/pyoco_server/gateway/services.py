@@ -108,6 +108,7 @@ class Services:
             clock=self.clock,
             new_id=self.new_id,
             max_snapshot_bytes=most,
+            in_hands_sec=self.settings.heartbeat.in_hands_sec,
         )
         submitter = Submitter(
             log=log,

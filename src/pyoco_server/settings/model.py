@@ -157,6 +157,11 @@ class Heartbeat(Section):
     workers_kv_ttl_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_WORKERS_KV_TTL_SEC", NOBODY)] = 15.0
     """Accepted for older set-ups; without effect, because workers that are gone stay in the registry."""
 
+    @property
+    def in_hands_sec(self) -> float:
+        """How old the heartbeat of a run may be while a worker executes it."""
+        return max(3.0, 3 * self.run_interval_sec)
+
 
 class Consumer(Section):
     """How jobs are delivered. A consumer that exists keeps its settings."""

@@ -2,11 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pyoco_server.app.driver import Rest
-from pyoco_server.app.ports import Clock, Delivery, Snapshots, TooLargeError, UnavailableError
+from pyoco_server.app.foreign_snapshots import foreign_snapshot
+from pyoco_server.app.ports import (
+    Clock,
+    Delivery,
+    ForeignSnapshotError,
+    Snapshots,
+    StoredSnapshot,
+    TooLargeError,
+    UnavailableError,
+)
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.run import Run
 from pyoco_server.app.snapshot_size import fitted
@@ -23,6 +33,14 @@ SETTLE_SEC: Final = 0.1
 
 PACE_SEC: Final = 0.1
 """Between two writes of one run at least."""
+
+LOOK_SEC: Final = 0.25
+"""At a task boundary the snapshot is read unless it was read, or written over a known revision, this recently."""
+
+_MOST_TRIES: Final = 20
+
+OnForeign = Callable[[StoredSnapshot], Awaitable[None]]
+"""Puts into the log what a snapshot of another program claims."""
 
 
 class SnapshotWriter:
@@ -41,6 +59,10 @@ class SnapshotWriter:
         self.driven_by: str | None = None
         self.held: JsonObject | None = None
         """What the snapshot is to say of the code that the run is held for."""
+        self.on_foreign: OnForeign | None = None
+        """Without it, what another program wrote is replaced: for a run whose end is in the log."""
+        self.known_at = -math.inf
+        """When the stored snapshot was last known to be ours, on the loop's clock."""
         self.position = 0
         self._projection = projection
         self._snapshots = snapshots
@@ -73,22 +95,49 @@ class SnapshotWriter:
             if was_taken_back(self._projection.state):
                 await self._snapshots.delete(self._projection.state.execution_id)
                 return
-            position = self.position
-            snapshot = self._projection.snapshot(
-                position=position,
-                heartbeat_at=self._clock.now().timestamp(),
-                driven_by=self.driven_by,
-                let_go_at=position if self.driven_by is None else None,
-                held=self.held,
-            )
-            body = fitted(snapshot, self._max_bytes)
+            for _ in range(_MOST_TRIES):
+                try:
+                    await self._write()
+                except ForeignSnapshotError as error:
+                    await self._heed(error.stored)
+                else:
+                    return
             run_id = self._projection.state.execution_id
-            try:
-                written = await self._snapshots.write(run_id, body, position=position, revision=self._revision)
-            except TooLargeError as error:
-                log_error(_log, "ERR-PYOCO-0010", action="snapshot_refused", exc=error, run_id=run_id)
-                return
-            self._revision = written  # refused: somebody knows more, and we shall learn of it by the log
+            raise UnavailableError(f"other programs changed the snapshot of '{run_id}' {_MOST_TRIES} times")
+
+    async def _write(self) -> None:
+        """Write once; ForeignSnapshotError if another program wrote what is stored since we last read it."""
+        position, run_id = self.position, self._projection.state.execution_id
+        snapshot = self._projection.snapshot(
+            position=position,
+            heartbeat_at=self._clock.now().timestamp(),
+            driven_by=self.driven_by,
+            let_go_at=position if self.driven_by is None else None,
+            held=self.held,
+        )
+        body = fitted(snapshot, self._max_bytes)
+        try:
+            written = await self._snapshots.write(run_id, body, position=position, revision=self._revision)
+        except TooLargeError as error:
+            log_error(_log, "ERR-PYOCO-0010", action="snapshot_refused", exc=error, run_id=run_id)
+            return
+        self._revision = written  # None: somebody knows more, and we shall learn of it by the log
+        self.known_at = asyncio.get_running_loop().time()
+
+    async def look(self) -> None:
+        """Read the stored snapshot, and put into the log what another program wrote there."""
+        self.known_at = asyncio.get_running_loop().time()
+        stored = await self._snapshots.read(self._projection.state.execution_id)
+        if foreign_snapshot(stored) is None or stored is None:
+            return
+        async with self._lock:
+            await self._heed(stored)
+        self.changed()
+
+    async def _heed(self, stored: StoredSnapshot) -> None:
+        if self.on_foreign is not None:
+            await self.on_foreign(stored)
+        self._revision = stored.revision if stored.position <= self.position else None
 
     def close(self) -> None:
         """Write no more by itself."""
@@ -118,11 +167,24 @@ class SnapshotWriter:
 class DrivenRun:
     """One run this worker drives."""
 
-    def __init__(self, run: Run, projection: RunProjection, writer: SnapshotWriter, delivery: Delivery) -> None:
+    def __init__(
+        self,
+        run: Run,
+        projection: RunProjection,
+        writer: SnapshotWriter,
+        delivery: Delivery,
+        *,
+        look_sec: float = LOOK_SEC,
+    ) -> None:
+        """``look_sec``: how old the last look at the snapshot may be when a task ends."""
         self.run = run
         self.projection = projection
         self.delivery = delivery
         self._writer = writer
+        self._look_sec = look_sec
+        writer.on_foreign = self._on_foreign
+        writer.known_at = asyncio.get_running_loop().time()
+        run.at_boundary = self._at_boundary
         run.subscribe(self._on_commit)
 
     async def drive(self, driven_by: str) -> Rest:
@@ -133,8 +195,10 @@ class DrivenRun:
             self._writer.driven_by = None
             if rest is not Rest.TAKEN_OVER:
                 await self._writer.write()
+                rest = Rest.ENDED if self.run.state.is_terminal else rest  # a cancel may have come with the snapshot
         finally:
             self._writer.close()
+        self._writer.on_foreign = self.run.at_boundary = None  # they hold us: leave nothing to the garbage collector
         return rest
 
     async def hold(self, held: JsonObject) -> None:
@@ -169,6 +233,32 @@ class DrivenRun:
             await self.delivery.in_progress()
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0009", action="in_progress_failed", exc=error, level=logging.WARNING)
+
+    async def _at_boundary(self) -> None:
+        """A task has ended: see whether another gateway accepted a cancel, before the log says what follows.
+
+        Best effort: what the task did is not thrown away because the snapshots cannot be read.
+        """
+        if asyncio.get_running_loop().time() - self._writer.known_at < self._look_sec:
+            return
+        try:
+            await self._writer.look()
+        except UnavailableError:
+            _log.debug("the snapshot was not read", extra={"action": "snapshot_not_read"})
+
+    async def _on_foreign(self, stored: StoredSnapshot) -> None:
+        foreign = foreign_snapshot(stored)
+        decision = foreign.decision(self.run.execution, is_alive=False) if foreign is not None else None
+        if decision is None:
+            return
+        if self.run.state.is_terminal:
+            if foreign is not None and foreign.asks_for_cancel and not foreign.is_terminal:
+                _log.warning(
+                    "another gateway accepted a cancel after the run had ended",
+                    extra={"action": "cancel_too_late", "run_id": stored.run_id},
+                )
+            return
+        await self.run.execution.decide(decision)
 
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
         self.projection.listen(events, state)

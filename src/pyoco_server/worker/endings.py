@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pyoco_server.app.execution import Decision, Execution
-from pyoco_server.app.ports import EventLog, Snapshots
+from pyoco_server.app.ports import EventLog, Snapshots, head_of
 from pyoco_server.app.projection import WORKER, RunProjection
 from pyoco_server.app.run import RunServices
 from pyoco_server.app.statuses import RunStatus, run_status
@@ -51,7 +51,7 @@ class Endings:
     async def bring_snapshot_up_to_date(self, known: Known) -> None:
         """Whoever ended the run may have died before they could write its snapshot."""
         stored = await self._snapshots.read(known.state.execution_id)
-        if stored is None or stored.position < known.position:
+        if stored is None or stored.position < known.position or head_of(stored.body).is_foreign:
             projection = RunProjection(known.state.execution_id)
             projection.listen(known.events, known.state)
             await self._write_snapshot(projection, known.position)

@@ -20,11 +20,11 @@ from pyoco_server.app.ports import Delivery, EventLog, Snapshots, TooLargeError,
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.run import Run, RunServices
 from pyoco_server.app.run_input import PLATFORM, RunInput
-from pyoco_server.app.statuses import RunStatus, run_status
-from pyoco_server.core import Actor, ActorKind, ExecutionState, NodeStatus
+from pyoco_server.app.statuses import RunStatus, cancel_mode, run_status
+from pyoco_server.core import Actor, ActorKind, CancelMode, ExecutionState, NodeStatus
 from pyoco_server.logs import log_context, log_error
 from pyoco_server.worker.dispositions import Ack, Disposition, HandOver, Leave, Letter, Nak, SetApart, Term
-from pyoco_server.worker.driven_run import DrivenRun, SnapshotWriter
+from pyoco_server.worker.driven_run import LOOK_SEC, DrivenRun, SnapshotWriter
 from pyoco_server.worker.endings import Endings
 from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, NoFlow, Resolved
 from pyoco_server.worker.handing_over import candidates
@@ -117,6 +117,11 @@ class JobHandler:
         if known.state.is_terminal:
             await self._endings.bring_snapshot_up_to_date(known)
             return Handled(Ack(self._perhaps_unwritten(job, known, delivery)), delivery)
+        if known.is_executed_elsewhere:
+            return Handled(_when_let_go(delivery), delivery)
+        if known.state.is_cancel_requested and cancel_mode(known.state) is CancelMode.IMMEDIATE:
+            await self._endings.end_cancel(known)  # no task of ours is at work: nothing has to stop first
+            return Handled(Ack(), delivery)
         needless = await self._needless_wake_up(job, known, delivery) if job.wake else None
         if needless is not None:
             return Handled(needless, delivery)
@@ -328,9 +333,11 @@ class JobHandler:
             self._snapshots,
             self._services.clock,
             max_bytes=self._options.max_snapshot_bytes,
-            revision=job.snapshot_revision if is_new else None,
+            revision=known.revision,
         )
-        driven = DrivenRun(run, projection, writer, delivery)
+        # A foreign job may come from a platform that has no gateway of ours to see the cancels of the others.
+        look_sec = LOOK_SEC if job.log_position is not None else 0.0
+        driven = DrivenRun(run, projection, writer, delivery, look_sec=look_sec)
         run.begin_at(known.events, known.position)
         self.running[run_id] = driven
         return driven

@@ -12,7 +12,7 @@ from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.memory.snapshots import MemorySnapshots
-from pyoco_server.app.ports import Snapshots, StoredSnapshot, TooLargeError
+from pyoco_server.app.ports import ForeignSnapshotError, Snapshots, StoredSnapshot, TooLargeError
 from tests.adapters.conftest import Backend
 
 R = TypeVar("R")
@@ -61,9 +61,50 @@ def test_what_is_written_can_be_read_as_it_was(backend: Backend) -> None:
 def test_a_snapshot_without_a_position_is_older_than_all(backend: Backend, foreign: bytes) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         await one.write("r", foreign, position=0)
-        assert ((await read(other)).body, (await read(other)).position) == (foreign, 0)
-        assert await other.write("r", at(1), position=1)
+        stored = await read(other)
+        assert (stored.body, stored.position) == (foreign, 0)
+        assert await other.write("r", at(1), position=1, revision=stored.revision)
         assert (await read(one)).position == 1
+
+    attempt(backend, body)
+
+
+CHANGED_BY_OTHERS = {
+    "nothing of ours is left": b'{"status":"COMPLETED"}',
+    "no snapshot at all": b"no json",
+    "a cancel": at(5, status="CANCELLING", log_status="RUNNING", cancel_requested_at=1.5),
+    "a cancel without its status": at(5, status="RUNNING", log_status="RUNNING", cancel_requested_at=1.5),
+    "an end": at(5, status="FAILED", log_status="RUNNING"),
+    "a start": at(5, status="RUNNING", log_status="PENDING"),
+}
+
+
+@pytest.mark.parametrize("believed", [None, 0, 10_000])
+@pytest.mark.parametrize("foreign", CHANGED_BY_OTHERS.values(), ids=CHANGED_BY_OTHERS.keys())
+def test_what_another_program_wrote_is_not_overwritten_unread(
+    backend: Backend, foreign: bytes, believed: int | None
+) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        ours = await one.write("r", at(5, status="RUNNING", log_status="RUNNING"), position=5)
+        await other.write("r", foreign, position=5, revision=ours)
+        stored = await read(other)
+        for position in (5, 6):
+            with pytest.raises(ForeignSnapshotError) as caught:
+                await one.write("r", at(position), position=position, revision=believed)
+            assert caught.value.stored == stored
+        assert await read(one) == stored
+        assert await one.write("r", at(6), position=6, revision=stored.revision) is not None
+        assert (await read(other)).position == 6
+
+    attempt(backend, body)
+
+
+def test_what_another_program_made_of_a_newer_snapshot_counts_as_newer(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        changed = at(7, status="CANCELLING", log_status="RUNNING", cancel_requested_at=1.5)
+        await other.write("r", changed, position=7)
+        assert await one.write("r", at(6), position=6) is None
+        assert (await read(one)).body == changed
 
     attempt(backend, body)
 

@@ -43,7 +43,7 @@ def test_an_acknowledgement_nobody_takes_is_not_taken_for_one(jetstream: JetStre
     jetstream.run(body)
 
 
-@pytest.mark.parametrize("name", ["pyoco-cpu", "made-by-hand"])
+@pytest.mark.parametrize("name", ["pyoco_workers_cpu", "pyoco-cpu", "made-by-hand"])
 def test_a_consumer_that_exists_is_used_as_it_is(jetstream: JetStream, name: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
         settings = ConsumerConfig(
@@ -55,6 +55,7 @@ def test_a_consumer_that_exists_is_used_as_it_is(jetstream: JetStream, name: str
         await published(queue, "a", "b")
         await counted(queue, 2)
         await (await get(queue)).nak(0)
+        await counted(JetStreamWorkQueue(connection, names), 1)  # a gateway's, which never pulls
         assert (await get(queue)).is_last
         await counted(queue, 1)
         [found] = await connection.js.consumers_info(names.work_stream)
@@ -114,8 +115,8 @@ def test_a_consumer_that_cannot_serve_is_refused(jetstream: JetStream, subject: 
     async def body(connection: Connection, names: Names) -> None:
         unfit = {
             "cpu": ConsumerConfig(
-                name="pyoco-cpu",
-                durable_name="pyoco-cpu",
+                name="pyoco_workers_cpu",
+                durable_name="pyoco_workers_cpu",
                 filter_subject=names.work_subject("cpu"),
                 deliver_subject="elsewhere",
                 ack_policy=AckPolicy.EXPLICIT,

@@ -214,7 +214,7 @@ def test_jobs_that_are_held_back_are_no_stall(jetstream: JetStream) -> None:
         await published(queue, "a", "b")
         held = await get(queue)
         pulling = await waiting_pull(queue)
-        await wait_until(lambda: queue._pulls.silent_for("pyoco-cpu") > 0.05)
+        await wait_until(lambda: queue._pulls.silent_for("pyoco_workers_cpu") > 0.05)
         assert not await queue.stalled("cpu")
         await held.ack()
         await soon(pulling, "b")

@@ -78,9 +78,13 @@ class Consumers:
         self._connection = connection
         self._names = names
 
+    async def of_tag(self, tag: str) -> Consumer | None:
+        """The consumer of the tag under whichever name it was created; None if there is none."""
+        return await self.find(self.name(tag)) or await self._find_by_filter(self._names.work_subject(tag))
+
     def name(self, tag: str) -> str:
-        """What the consumer of a tag is called when we create it."""
-        return f"pyoco-{subject_token(tag, field='tag')}"
+        """What the consumer of a tag is called when we create it: as in the public releases, whose workers find it."""
+        return f"pyoco_workers_{subject_token(tag, field='tag')}"
 
     async def find(self, name: str) -> Consumer | None:
         """The consumer of that name; None if there is none."""

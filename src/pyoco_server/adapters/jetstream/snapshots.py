@@ -1,11 +1,11 @@
-"""Snapshots in a KV bucket: a newer position of the log is never overwritten by an older one."""
+"""Snapshots in a KV bucket: a newer position of the log is never overwritten by an older one, nor what was not read."""
 
 from typing import Final
 
 from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError, Entry
 from pyoco_server.adapters.jetstream.names import Names, subject_token
-from pyoco_server.app.ports import StoredSnapshot, UnavailableError, position_of
+from pyoco_server.app.ports import ForeignSnapshotError, StoredSnapshot, UnavailableError, head_of
 
 _MOST_TRIES: Final = 50
 
@@ -27,7 +27,7 @@ class JetStreamSnapshots:
         for tries in range(_MOST_TRIES):
             if revision is None:
                 stored = await self._bucket.look(key, newest=tries > 0)
-                if _is_newer(stored, position):
+                if _is_newer(run_id, stored, position):
                     return None
                 revision = stored.revision
             try:
@@ -35,7 +35,7 @@ class JetStreamSnapshots:
             except ChangedError:
                 revision = None
             except UnavailableError as error:
-                return await self._find_out(key, body, position, error)
+                return await self._find_out(run_id, body, position, error)
         raise UnavailableError(f"the snapshot of '{run_id}' changed {_MOST_TRIES} times while it was to be written")
 
     async def sync(self) -> None:
@@ -47,7 +47,7 @@ class JetStreamSnapshots:
         stored = await self._bucket.look(subject_token(run_id, field="run_id"))
         if stored.data is None:
             return None
-        return StoredSnapshot(run_id, stored.data, position_of(stored.data), stored.revision)
+        return _stored(run_id, stored.data, stored.revision)
 
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""
@@ -55,19 +55,31 @@ class JetStreamSnapshots:
         if (await self._bucket.look(key, newest=True)).data is not None:
             await self._bucket.purge(key)
 
-    async def _find_out(self, key: str, body: bytes, position: int, cause: UnavailableError) -> int | None:
-        """Nobody said whether a snapshot was stored: look, and be content if it was, or if a newer one is there."""
+    async def _find_out(self, run_id: str, body: bytes, position: int, cause: UnavailableError) -> int | None:
+        """Read back after a write of unknown outcome: fine if the snapshot is there, or one of a newer position."""
         try:
-            stored = await self._bucket.look(key, newest=True)
+            stored = await self._bucket.look(subject_token(run_id, field="run_id"), newest=True)
         except UnavailableError:
             raise cause from None
         if stored.data == body:
             await self._bucket.sync()
             return stored.revision
-        if _is_newer(stored, position):
+        if _is_newer(run_id, stored, position):
             return None
         raise cause
 
 
-def _is_newer(stored: Entry, position: int) -> bool:
-    return stored.data is not None and position_of(stored.data) > position
+def _stored(run_id: str, body: bytes, revision: int) -> StoredSnapshot:
+    return StoredSnapshot(run_id, body, head_of(body).log_position, revision)
+
+
+def _is_newer(run_id: str, entry: Entry, position: int) -> bool:
+    """Is a snapshot of a newer position stored? ForeignSnapshotError if another program wrote one that is not."""
+    if entry.data is None:
+        return False
+    head = head_of(entry.data)
+    if head.log_position > position:
+        return True
+    if head.is_foreign:
+        raise ForeignSnapshotError(_stored(run_id, entry.data, entry.revision))
+    return False

@@ -132,11 +132,12 @@ class JetStreamWorkQueue:
     async def backlog(self, tag: str) -> int:
         """How many jobs of the tag nobody has pulled yet; the newest may be missing for a moment."""
         subject, binding = self._names.work_subject(tag), self._bindings.get(tag)
-        consumer = await self._consumers.find(binding.consumer.name if binding else self._consumers.name(tag))
-        if consumer is not None:
-            return consumer.num_pending
         with translated():
             try:
+                consumers = self._consumers
+                consumer = await (consumers.find(binding.consumer.name) if binding else consumers.of_tag(tag))
+                if consumer is not None:
+                    return consumer.num_pending
                 info = await self._connection.js.stream_info(self._names.work_stream, subjects_filter=subject)
             except NotFoundError as error:
                 raise UnavailableError(f"there is no stream {self._names.work_stream}") from error

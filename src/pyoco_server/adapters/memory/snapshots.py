@@ -6,7 +6,15 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pyoco_server.app.ports import FeedState, SnapshotChange, StoredSnapshot, TooLargeError, position_of
+from pyoco_server.app.ports import (
+    FeedState,
+    ForeignSnapshotError,
+    SnapshotChange,
+    StoredSnapshot,
+    TooLargeError,
+    head_of,
+    position_of,
+)
 from pyoco_server.app.ports.run_index import FEED_BYTES, Announced, size_of
 
 MAX_BODY_BYTES: Final = 1_048_576
@@ -32,15 +40,18 @@ class MemorySnapshots:
         body: bytes,
         *,
         position: int,
-        revision: int | None = None,  # noqa: ARG002 a look costs nothing here
+        revision: int | None = None,
         is_urgent: bool = True,  # noqa: ARG002 nothing is slow here
     ) -> int | None:
         """Store a snapshot unless one of a newer position is there."""
         if len(body) > self._max_body_bytes:
             raise TooLargeError(f"a snapshot of {len(body)} bytes is too large; at most {self._max_body_bytes} will do")
         stored = self._stored.get(run_id)
-        if stored is not None and stored.position > position:
-            return None
+        if stored is not None:
+            if stored.position > position:
+                return None
+            if stored.revision != revision and head_of(stored.body).is_foreign:
+                raise ForeignSnapshotError(stored)
         self._note_change(run_id, bytes(body))
         self._stored[run_id] = StoredSnapshot(run_id, bytes(body), position_of(body), self._last_revision)
         return self._last_revision

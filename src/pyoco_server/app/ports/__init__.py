@@ -25,12 +25,21 @@ from pyoco_server.app.ports.run_index import (
     SnapshotFeed,
     Tally,
 )
-from pyoco_server.app.ports.snapshots import Snapshots, StoredSnapshot, position_of
+from pyoco_server.app.ports.snapshots import (
+    LOG_STATUS,
+    ForeignSnapshotError,
+    SnapshotHead,
+    Snapshots,
+    StoredSnapshot,
+    head_of,
+    position_of,
+)
 from pyoco_server.app.ports.work_queue import Delivery, WorkQueue
 from pyoco_server.app.ports.workers import WorkerRecord, WorkerRegistry
 
 __all__ = [
     "LATENCY_BOUNDS_SEC",
+    "LOG_STATUS",
     "Clock",
     "Cursor",
     "DeadLetter",
@@ -39,6 +48,7 @@ __all__ = [
     "DueWait",
     "EventLog",
     "FeedState",
+    "ForeignSnapshotError",
     "GraphRegistry",
     "Histogram",
     "IndexedRun",
@@ -53,6 +63,7 @@ __all__ = [
     "SilentRun",
     "SnapshotChange",
     "SnapshotFeed",
+    "SnapshotHead",
     "Snapshots",
     "StoredSnapshot",
     "Tally",
@@ -63,5 +74,6 @@ __all__ = [
     "WorkerRecord",
     "WorkerRegistry",
     "Workshop",
+    "head_of",
     "position_of",
 ]

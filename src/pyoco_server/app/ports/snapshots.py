@@ -1,8 +1,19 @@
-"""Snapshots: how each run stands, for those who only want to look. Derived from the log."""
+"""Snapshots: how each run stands, for those who only want to look. Derived from the log.
 
-from typing import Final, NamedTuple, Protocol
+Other programs write into the same bucket (gateways and workers of the specification's appendices E and F). What such a
+snapshot means for a run is decided in :mod:`pyoco_server.app.foreign_snapshots`; here is only how it is recognised, and
+that it is never overwritten by a writer that has not read it.
+"""
+
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
+
+from pyoco_server.errors import PyocoServerError
+
+LOG_STATUS: Final = "log_status"
+"""The field of a snapshot that repeats its status as this package wrote it. A program that changes a snapshot and keeps
+the fields it does not know leaves this one behind, so the change shows."""
 
 
 class StoredSnapshot(NamedTuple):
@@ -16,6 +27,17 @@ class StoredSnapshot(NamedTuple):
     """Grows with every write."""
 
 
+class ForeignSnapshotError(PyocoServerError):
+    """The snapshot was not written: another program wrote ``stored`` since the writer last read it."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0106"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0106"
+
+    def __init__(self, stored: StoredSnapshot) -> None:
+        super().__init__(f"another program wrote the snapshot of '{stored.run_id}'; read it before it is replaced")
+        self.stored = stored
+
+
 class Snapshots(Protocol):
     """One snapshot a run. The body is a JSON object with the run's ``log_position`` among its fields."""
 
@@ -26,7 +48,8 @@ class Snapshots(Protocol):
 
         ``revision`` is what the writer believes is stored (0: nothing); it saves a look when it is right, and costs
         one when it is wrong. Equal positions: the later write wins. UnavailableError: unknown. TooLargeError: refused.
-        What is not urgent is certain to be durable only when :meth:`sync` returns.
+        What is not urgent is certain to be durable only when :meth:`sync` returns. ForeignSnapshotError: what is stored
+        was written by another program, and ``revision`` is not its revision.
         """
         ...
 
@@ -43,16 +66,38 @@ class Snapshots(Protocol):
         ...
 
 
-class _Head(msgspec.Struct):
+class SnapshotHead(msgspec.Struct):
+    """What tells whose snapshot it is, and where its log ended."""
+
     log_position: int = 0
+    log_status: Any = None
+    status: Any = None
+    cancel_requested_at: Any = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Did another program write the snapshot, or change one of ours?"""
+        if self.log_position == 0:
+            return True
+        if self.log_status is None:  # written by a version of this package that did not repeat the status
+            return False
+        is_cancel_added = self.cancel_requested_at is not None and self.log_status in _NOT_CANCELLED
+        return self.status != self.log_status or is_cancel_added
 
 
-_HEAD: Final = msgspec.json.Decoder(_Head)
+_NOT_CANCELLED: Final = ("PENDING", "RUNNING")
+_UNREADABLE: Final = SnapshotHead()
+_HEAD: Final = msgspec.json.Decoder(SnapshotHead)
+
+
+def head_of(body: bytes) -> SnapshotHead:
+    """The head of a snapshot; that of a foreign one if the body is not a snapshot at all."""
+    try:
+        return _HEAD.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _UNREADABLE
 
 
 def position_of(body: bytes) -> int:
-    """The ``log_position`` of a snapshot; 0 if it has none, as one that somebody else wrote."""
-    try:
-        return _HEAD.decode(body).log_position
-    except msgspec.DecodeError:
-        return 0
+    """The ``log_position`` of a snapshot; 0 if it has none, as one that another program wrote."""
+    return head_of(body).log_position
