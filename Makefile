@@ -122,7 +122,7 @@ flows: $(READY)
 	$(call tests,$(AT_ONCE),tests/flows tests/isolation tests/engine tests/testing_kit examples)
 
 platform: $(READY)
-	$(call tests,$(AT_ONCE),tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping)
+	$(call tests,$(AT_ONCE),tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping tests/interop)
 
 gateway: $(READY)
 	$(call tests,-n 4 --dist worksteal,tests/gateway tests/auth tests/wheels tests/client tests/cli tests/kill)

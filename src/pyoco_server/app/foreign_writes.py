@@ -2,15 +2,24 @@
 
 A gateway reads every change of every snapshot anyway, so this costs nothing for the runs of our own workers. A run is
 noted when its snapshot is foreign, and reconciled at once: a cancel that another gateway accepted must reach the worker
-before its task ends. A process that dies in between loses its notes; the audit of open runs and the survey of logs that
-have only begun find those runs again.
+before its task ends. What was announced is noted as it was, in its order: programs that write blindly overwrite what
+others wrote a moment before, and an accepted cancel must not be lost that way. A process that dies in between loses its
+notes; the audit of open runs and the survey of logs that have only begun find those runs again.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
-from pyoco_server.app.ports import SnapshotChange, SnapshotHead, TooLargeError, UnavailableError
+from pyoco_server.app.ports import (
+    SnapshotChange,
+    SnapshotHead,
+    StoredSnapshot,
+    TooLargeError,
+    UnavailableError,
+    head_of,
+)
 from pyoco_server.app.run_desk import RunDesk
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.logs import log_error
@@ -19,6 +28,8 @@ _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 16
 _PAUSE_SEC: Final = 0.5
 """Before the next try when the log or the snapshots could not be reached."""
+_MOST_NOTES: Final = 16
+"""So many snapshots of one run are kept until it is reconciled; the stored one is read anyway."""
 
 
 class ForeignWrites:
@@ -26,17 +37,24 @@ class ForeignWrites:
 
     def __init__(self, desk: RunDesk) -> None:
         self._desk = desk
-        self._noted: dict[str, None] = {}
+        self._noted: dict[str, dict[int, StoredSnapshot]] = {}
         self._is_noted = asyncio.Event()
+
+    def announced(self, _: str, change: SnapshotChange | None) -> None:
+        """A snapshot was written, and perhaps overwritten since."""
+        if change is not None and change.body is not None:
+            self.changed(change, head_of(change.body))
 
     def changed(self, change: SnapshotChange, head: SnapshotHead) -> None:
         """A snapshot was written."""
-        if head.is_foreign:
-            self.note(change.run_id)
+        if change.body is not None and head.is_foreign:
+            stored = StoredSnapshot(change.run_id, change.body, head.log_position, change.sequence)
+            notes = self._noted.get(change.run_id, {})
+            self.note(change.run_id, [stored] if len(notes) < _MOST_NOTES else [])
 
-    def note(self, run_id: str) -> None:
-        """Reconcile the run soon."""
-        self._noted[run_id] = None
+    def note(self, run_id: str, snapshots: Sequence[StoredSnapshot] = ()) -> None:
+        """Reconcile the run soon, with what its snapshot said for a time."""
+        self._noted.setdefault(run_id, {}).update({stored.revision: stored for stored in snapshots})
         self._is_noted.set()
 
     async def run(self) -> None:
@@ -49,20 +67,20 @@ class ForeignWrites:
     async def reconcile_noted(self) -> bool:
         """Reconcile what is noted now; False if some of it has to be tried again."""
         self._is_noted.clear()
-        noted, self._noted = [*self._noted], {}
+        noted, self._noted = self._noted, {}
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(run_id: str) -> bool:
             async with gate:
-                return await self._is_reconciled(run_id)
+                return await self._is_reconciled(run_id, [noted[run_id][number] for number in sorted(noted[run_id])])
 
         return all(await asyncio.gather(*(one(run_id) for run_id in noted)))
 
-    async def _is_reconciled(self, run_id: str) -> bool:
+    async def _is_reconciled(self, run_id: str, snapshots: Sequence[StoredSnapshot]) -> bool:
         try:
-            await self._desk.reconcile(run_id)
+            await self._desk.reconcile(run_id, snapshots)
         except UnavailableError:
-            self.note(run_id)
+            self.note(run_id, snapshots)
             return False
         except InvalidInputError:  # the bucket takes keys that no run of ours can have
             return True

@@ -6,7 +6,7 @@ from it. Work that becomes possible is left to a worker, who is told by a job.
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -315,16 +315,21 @@ class RunDesk:
             return
         raise UnavailableError(f"other programs changed the snapshot of '{run_id}' {_MOST_TRIES} times")
 
-    async def reconcile(self, run_id: str) -> None:
-        """Bring log and snapshot together after another program wrote the snapshot; a run without a log is not ours."""
+    async def reconcile(self, run_id: str, written: Sequence[StoredSnapshot] = ()) -> None:
+        """Bring log and snapshot together after other programs wrote the snapshot; a run without a log is not ours.
+
+        ``written`` is what they wrote, in its order; it may have been overwritten since.
+        """
         try:
             run = await self.open(run_id)
         except RunNotFoundError:
             return
         if was_taken_back(run.execution.state):
             await self._snapshots.delete(run_id)
-        else:
-            await self.show(run)
+            return
+        for stored in written:
+            await self._adopt_claims(run, stored)
+        await self.show(run)
 
     async def is_executed_elsewhere(self, run: OpenRun) -> bool:
         """Put into the log what another program said of the run; does a worker without a log execute it now?

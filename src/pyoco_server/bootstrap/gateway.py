@@ -73,6 +73,7 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
         told = _Told(WatchHub(**limits), RunChanges(), RunEnds(**limits), Lagging(), ForeignWrites(desk))
         feed = JetStreamSnapshotFeed(platform.connection, names_of(settings))
         feed.listen(told.ends.tell)
+        feed.listen(told.foreign.announced)
         keeper = IndexKeeper(feed, index, told.changed)
         given = _services(settings, platform, index, keeper, told, desk)
         await platform.connection.serve_syncs()
