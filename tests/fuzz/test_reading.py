@@ -2,21 +2,30 @@
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.adapters.readmodel.rows import row_of
+from pyoco_server.app.execution import Execution
+from pyoco_server.app.foreign_snapshots import foreign_snapshot
 from pyoco_server.app.lazy_values import LostValue
 from pyoco_server.app.outputs import Outputs, Owner
+from pyoco_server.app.ports import StoredSnapshot, head_of, position_of
 from pyoco_server.app.ports.run_index import SnapshotChange
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.results import results_of
 from pyoco_server.app.run_input import RunInput
+from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.worker_views import shown
 from pyoco_server.core import (
+    Actor,
+    ActorKind,
     CancelMode,
     DecodeError,
     Event,
@@ -24,11 +33,13 @@ from pyoco_server.core import (
     encode_event,
     fold,
     graph_from_log,
+    handle,
     initial_state,
     orchestrate,
     reduce,
     state_to_dict,
 )
+from pyoco_server.core.commands import CreateExecution
 from tests.build import Ids
 from tests.fuzz.bounds import check_call, examples
 from tests.fuzz.documents import golden_logs, mutated, values, written
@@ -131,11 +142,49 @@ SNAPSHOT: dict[str, Any] = {
 }
 
 
+FOREIGN: dict[str, Any] = {name: value for name, value in SNAPSHOT.items() if name != "log_position"} | {
+    "status": "COMPLETED",
+    "cancel_requested_at": 1.0,
+    "cancel_requested_by": "ann",
+    "worker_id": "ruby-1",
+}
+NEW_ID: Final = uuid_maker()
+CREATE: Final = CreateExecution(execution_id=RUN, actor=Actor(ActorKind.USER, "ann"), graph_id="f")
+CREATED: Final = handle(initial_state(RUN), CREATE, now=SystemClock().now(), new_id=NEW_ID, graph_ids={"f"})
+
+
 @given(snapshot=mutated([SNAPSHOT]) | values)
 @examples(150)
 def test_snapshots_somebody_else_wrote_are_indexed_or_left_out(snapshot: Any) -> None:
     body = written(snapshot)
     assert check_call(lambda: row_of(SnapshotChange(RUN, body, 1)), len(body), ())
+
+
+def _adopt(body: bytes) -> None:
+    """What a gateway and a worker do about it, on a run that has only been created."""
+    foreign = foreign_snapshot(StoredSnapshot(RUN, body, position_of(body), 1))
+    if foreign is None:
+        return
+    events = list(CREATED)
+    state = fold(events)
+    execution = Execution(RUN, graph_from_log(events), log=MemoryEventLog(), clock=SystemClock(), new_id=NEW_ID)
+    foreign.stays(state)
+    decision = foreign.decision(execution, is_alive=foreign.shows_life(5.0, 3.0))
+    if decision is not None:
+        made = decision(state)
+        events += [decode_event(encode_event(event)) for event in made.events]
+        projection = RunProjection(RUN)
+        projection.listen(events, fold(events))
+        shown_as = projection.snapshot(position=9)
+        assert head_of(fitted(shown_as, 1_000_000)).is_foreign is False
+        assert shown_as["status"] in {foreign.status, "CANCELLING", "CANCELLED"}
+
+
+@given(snapshot=mutated([SNAPSHOT, FOREIGN, {**FOREIGN, "status": "FAILED", "error": "e"}]) | values)
+@examples(300)
+def test_snapshots_of_other_programs_are_put_into_the_log_or_replaced(snapshot: Any) -> None:
+    body = written(snapshot)
+    assert check_call(lambda: _adopt(body), len(body), ())
 
 
 RECORD: dict[str, Any] = {

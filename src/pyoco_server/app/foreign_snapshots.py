@@ -18,7 +18,7 @@ import msgspec
 
 from pyoco_server.app.execution import Decision, Execution
 from pyoco_server.app.ports import LOG_STATUS, StoredSnapshot, head_of
-from pyoco_server.app.snapshot_reading import json_object
+from pyoco_server.app.snapshot_reading import json_object, number
 from pyoco_server.app.statuses import TERMINAL_RUN, RunStatus, cancel_mode, ended_status
 from pyoco_server.core import Actor, ActorKind, CancelMode, Commit, ExecutionState, adopt_end, fold, handle
 from pyoco_server.core.commands import CancelExecution
@@ -63,7 +63,7 @@ class ForeignSnapshot:
     @property
     def asks_for_cancel(self) -> bool:
         """Does it say that a cancel was accepted?"""
-        return self.status is RunStatus.CANCELLING or _number(self._said.get("cancel_requested_at")) is not None
+        return self.status is RunStatus.CANCELLING or number(self._said.get("cancel_requested_at")) is not None
 
     @property
     def is_of_worker(self) -> bool:
@@ -78,7 +78,7 @@ class ForeignSnapshot:
 
     def shows_life(self, now: float, fresh_sec: float) -> bool:
         """Does another worker execute the run at this time?"""
-        heartbeat_at = _number(self._said.get("heartbeat_at")) or 0.0
+        heartbeat_at = number(self._said.get("heartbeat_at")) or 0.0
         return self.is_of_worker and now - heartbeat_at < fresh_sec
 
     def stays(self, state: ExecutionState) -> bool:
@@ -173,7 +173,3 @@ def _fitting(value: object, field: str) -> Any:  # noqa: ANN401 whatever type th
         return getattr(msgspec.convert({field: value}, AdoptedEnd), field)
     except msgspec.ValidationError:
         return None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -29,7 +29,7 @@ from pyoco_server.app.ports import (
 )
 from pyoco_server.app.projection import HELD, LET_GO_AT, RunProjection, read_hold
 from pyoco_server.app.run_input import RunInput
-from pyoco_server.app.snapshot_reading import json_object, readable
+from pyoco_server.app.snapshot_reading import json_object, number, readable
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.statuses import cancel_mode
 from pyoco_server.app.submitting import NOT_ACCEPTED, was_taken_back
@@ -300,8 +300,8 @@ class RunDesk:
         (:mod:`.foreign_snapshots`).
         """
         run_id = run.execution.execution_id
+        stored = await self._snapshots.read(run_id)
         for _ in range(_MOST_TRIES):
-            stored = await self._snapshots.read(run_id)
             if stored is not None and stored.position > run.execution.position:  # its worker was quicker
                 return
             await self._adopt_claims(run, stored)
@@ -310,9 +310,10 @@ class RunDesk:
                 return
             try:
                 await self._replace(run, stored)
-            except ForeignSnapshotError:
-                continue
-            return
+            except ForeignSnapshotError as error:
+                stored = error.stored
+            else:
+                return
         raise UnavailableError(f"other programs changed the snapshot of '{run_id}' {_MOST_TRIES} times")
 
     async def reconcile(self, run_id: str, written: Sequence[StoredSnapshot] = ()) -> None:
@@ -360,10 +361,9 @@ class RunDesk:
     async def _replace(self, run: OpenRun, stored: StoredSnapshot | None) -> None:
         """Write the snapshot of the log over ``stored``, which was read."""
         position, said = run.execution.position, (json_object(stored.body) if stored is not None else None) or {}
-        heartbeat_at = said.get("heartbeat_at")
         snapshot = run.projection.snapshot(
             position=position,
-            heartbeat_at=heartbeat_at if isinstance(heartbeat_at, int | float) else None,
+            heartbeat_at=number(said.get("heartbeat_at")),
             driven_by=said.get("driven_by"),
             let_go_at=position if said.get(LET_GO_AT) == position else None,
             held=read_hold(said),

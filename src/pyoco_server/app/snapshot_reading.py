@@ -1,12 +1,14 @@
 """Reading snapshots, which anybody may have written: the bucket they lie in is open to other producers."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from pyoco_server.app.ports import StoredSnapshot
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
+
+_MOST_SEC: Final = 1e15
 
 
 class SnapshotUnreadableError(PyocoServerError):
@@ -23,6 +25,13 @@ def json_object(body: bytes) -> JsonObject | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def number(value: object) -> float | None:
+    """The value as a number of seconds; None if it is not one, or one that no clock can show."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) < _MOST_SEC else None
 
 
 def readable(stored: StoredSnapshot) -> JsonObject:

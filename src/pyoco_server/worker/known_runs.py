@@ -10,7 +10,7 @@ from pyoco_server.app.ports import Delivery, EventLog, LogConflictError, Snapsho
 from pyoco_server.app.projection import LET_GO_AT
 from pyoco_server.app.run import RunServices
 from pyoco_server.app.run_input import RunInput
-from pyoco_server.app.snapshot_reading import json_object
+from pyoco_server.app.snapshot_reading import json_object, number
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold, graph_from_log, handle, initial_state
 from pyoco_server.core.commands import CreateExecution
 from pyoco_server.core.wire import JsonObject
@@ -104,9 +104,8 @@ class KnownRuns:
     async def is_in_hands(self, run_id: str) -> bool:
         """Does somebody drive the run, and show life?"""
         said, now = await self._said(run_id), self._services.clock.now().timestamp()
-        heartbeat_at = said.get("heartbeat_at")
-        age = now - heartbeat_at if isinstance(heartbeat_at, int | float) else now
-        return said.get("driven_by") is not None and age < self._fresh_sec
+        heartbeat_at = number(said.get("heartbeat_at")) or 0.0
+        return said.get("driven_by") is not None and now - heartbeat_at < self._fresh_sec
 
     async def was_let_go(self, known: Known) -> bool:
         """Did the last worker that had the run put it aside or hand it back, rather than vanish?"""
