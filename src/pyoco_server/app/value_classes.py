@@ -67,9 +67,9 @@ def _class_at(path: Any) -> type:  # noqa: ANN401 any JSON
         raise LookupError(f"cannot import '{module}': {error}") from error
     for name in qualname.split("."):
         found = vars(found).get(name) if isinstance(found, types.ModuleType | type) else None
-    if not isinstance(found, type):
-        raise LookupError(f"there is no class '{qualname}' in '{module}'")  # noqa: TRY004 the name is wrong, not a type
-    return found
+    if isinstance(found, type):
+        return found
+    raise LookupError(f"there is no class '{qualname}' in '{module}'")
 
 
 # --- Enums -----------------------------------------------------------------------------------------------------------

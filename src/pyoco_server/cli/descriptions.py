@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from pyoco_server.app.outputs import TEXT_ONLY, VALUE
+from pyoco_server.app.value_codec import KIND
 from pyoco_server.core import Event, ExecutionState, NodeState, NodeStatus
 from pyoco_server.core.payloads import (
     ExecutionCanceled,
@@ -82,7 +83,13 @@ def result(output: JsonObject | None) -> str:
     """What a node returned; nothing for None."""
     if output is None or output.get(VALUE, "") is None:
         return ""
-    return shown(output[VALUE]) if VALUE in output else one_line(str(output.get(TEXT_ONLY, "")))
+    text = shown(output[VALUE]) if VALUE in output else str(output.get(TEXT_ONLY, ""))
+    return of_kind(text, output.get(KIND))
+
+
+def of_kind(text: str, kind: object) -> str:
+    """An output on one line, with the way it is kept unless that is plain JSON: ``{"$tuple": [1]} [tagged]``."""
+    return one_line(text) if kind is None else one_line(f"{one_line(text, most=LONGEST - 10)} [{kind}]".lstrip())
 
 
 def failure(error: JsonObject | None) -> str:

@@ -10,7 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from pyoco_server.app.unused_told import read_unused
-from pyoco_server.cli.descriptions import LONGEST_REMARK, duration, failure, one_line, progress, prompt_text, shown
+from pyoco_server.app.value_codec import KIND
+from pyoco_server.cli.descriptions import (
+    LONGEST_REMARK,
+    duration,
+    failure,
+    of_kind,
+    one_line,
+    progress,
+    prompt_text,
+    shown,
+)
 from pyoco_server.cli.output import STYLES, cell, console, moment
 from pyoco_server.core.wire import JsonObject
 
@@ -119,8 +129,9 @@ def _record(node_id: str, record: Mapping[str, Any]) -> tuple[Text, ...]:
     error = record.get("error")
     if error is not None and record.get("status") != "SUCCEEDED":  # an attempt before may have failed
         result: object = failure(error) if isinstance(error, dict) else str(error)
-    elif "output" in record:
-        result = shown(record["output"])
+    elif "output" in record or KIND in record:
+        text = shown(record["output"]) if "output" in record else str(record.get("output_repr", ""))
+        result = of_kind(text, record.get(KIND))
     else:
         result = progress(record.get("progress"), record.get("message")) or None
     took = _lasted(record.get("started_at"), record.get("ended_at"))

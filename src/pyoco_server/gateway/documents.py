@@ -157,11 +157,14 @@ class RunSnapshot(_Open):
     tags: list[str]
     submitted_at: Seconds
     worker_id: str | None
+    params_kind: Annotated[str, Field(description="`tagged` if `params` have tags for types JSON lacks.")] = "json"
     task_records: Annotated[
         dict[str, Any],
         Field(
             description="With `include=records`. By node: `task`, `state` (also as `status`), `attempt`, `started_at`, "
-            "`ended_at`, `duration_ms`, `worker_id`, and if there are any `error`, `output`, `progress`, `message`."
+            "`ended_at`, `duration_ms`, `worker_id`, and if there are any `error`, `output`, `progress`, `message`. "
+            "`output_kind` is `tagged`, `pickle` or `lost`; without it the output is plain JSON. `output_repr` is the "
+            "text of an output that is not JSON."
         ),
     ] = {}
     task_records_truncated: bool

@@ -118,7 +118,7 @@ function nodeDetails(desk, node) {
       : null,
     node.output === undefined
       ? null
-      : h("section", null, h("h3", null, t("node.output")), jsonBlock(plainOutput(node.output), t("node.output"))),
+      : h("section", null, h("h3", null, outputTitle(node.output)), jsonBlock(plainOutput(node.output), t("node.output"))),
     before.length
       ? h(
           "section",
@@ -187,12 +187,24 @@ function input(desk, node) {
     badge(node.status),
     node.output === undefined
       ? null
-      : h("details", null, h("summary", null, t("node.output")), jsonBlock(plainOutput(node.output), node.label)),
+      : h("details", null, h("summary", null, outputTitle(node.output)), jsonBlock(plainOutput(node.output), node.label)),
   );
 }
 
 /** @param {any} output */
 const plainOutput = (output) => (output && typeof output === "object" && "value" in output ? output.value : output);
+
+const KINDS = new Set(["tagged", "pickle", "lost"]);
+
+/**
+ * The heading of an output; it says how the value is kept, unless that is plain JSON.
+ *
+ * @param {any} output
+ */
+function outputTitle(output) {
+  const kind = output?.["output_kind"];
+  return KINDS.has(kind) ? `${t("node.output")} (${t(`node.output_kind.${kind}`)})` : t("node.output");
+}
 
 /**
  * @param {Desk} desk
