@@ -334,3 +334,10 @@ def test_an_error_at_the_end_points_after_the_last_word() -> None:
         3,
         9,
     )
+
+
+def test_a_task_may_be_computed_again_if_the_file_says_so() -> None:
+    assert task("{ callable: 'm:f', recompute: true }").recompute
+    assert not task("{ callable: 'm:f' }").recompute
+    problem = str(refusal("flow: { graph: a }\ntasks: { a: { recompute: often } }"))
+    assert "'recompute' must be true or false" in problem

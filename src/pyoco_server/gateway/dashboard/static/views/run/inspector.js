@@ -194,7 +194,12 @@ function input(desk, node) {
 /** @param {any} output */
 const plainOutput = (output) => (output && typeof output === "object" && "value" in output ? output.value : output);
 
-const KINDS = new Set(["tagged", "pickle", "lost"]);
+/** @type {Record<string, string>} */
+const KINDS = {
+  tagged: "node.output_kind.tagged",
+  pickle: "node.output_kind.pickle",
+  lost: "node.output_kind.lost",
+};
 
 /**
  * The heading of an output; it says how the value is kept, unless that is plain JSON.
@@ -202,8 +207,8 @@ const KINDS = new Set(["tagged", "pickle", "lost"]);
  * @param {any} output
  */
 function outputTitle(output) {
-  const kind = output?.["output_kind"];
-  return KINDS.has(kind) ? `${t("node.output")} (${t(`node.output_kind.${kind}`)})` : t("node.output");
+  const kind = KINDS[output?.["output_kind"]];
+  return kind ? `${t("node.output")} (${t(kind)})` : t("node.output");
 }
 
 /**
