@@ -194,21 +194,19 @@ function input(desk, node) {
 /** @param {any} output */
 const plainOutput = (output) => (output && typeof output === "object" && "value" in output ? output.value : output);
 
-/** @type {Record<string, string>} */
-const KINDS = {
-  tagged: "node.output_kind.tagged",
-  pickle: "node.output_kind.pickle",
-  lost: "node.output_kind.lost",
-};
-
 /**
  * The heading of an output; it says how the value is kept, unless that is plain JSON.
  *
  * @param {any} output
  */
 function outputTitle(output) {
-  const kind = KINDS[output?.["output_kind"]];
-  return kind ? `${t("node.output")} (${t(kind)})` : t("node.output");
+  const kinds = /** @type {Record<string, string>} */ ({
+    tagged: t("node.output_tagged"),
+    pickle: t("node.output_pickle"),
+    lost: t("node.output_lost"),
+  });
+  const kind = kinds[output?.["output_kind"]];
+  return kind ? `${t("node.output")} (${kind})` : t("node.output");
 }
 
 /**
