@@ -60,6 +60,7 @@ def questions(size: int, some_id: str) -> dict[str, RunQuery]:
         "status": RunQuery(status="FAILED"),
         "flow": RunQuery(flow="flow3"),
         "tag": RunQuery(tag="gpu"),
+        "held": RunQuery(held=True),
         "workflow": RunQuery(workflow_yaml_sha256=f"{3:064x}"),
         "tenant, status": RunQuery(tenant_id="tenant3", status="COMPLETED"),
         "flow, status, tag": RunQuery(flow="flow3", status="COMPLETED", tag="gpu"),

@@ -13,7 +13,18 @@ from tests.wheels.building import make_wheel, wheel_name
 NODES: Final = ["work", "start", "end", "a/b", "größe"]
 GRAPHS: Final = ["fuzzed", "g", "x"]
 QUERIES: Final = (
-    *("status", "flow", "tag", "updated_after", "cursor", "workflow_yaml_sha256", "run_id_prefix", "order", "limit"),
+    *(
+        "status",
+        "flow",
+        "tag",
+        "updated_after",
+        "cursor",
+        "workflow_yaml_sha256",
+        "held",
+        "run_id_prefix",
+        "order",
+        "limit",
+    ),
     *("submitted_after", "include", "after", "at", "scope", "state", "timeout_sec", "since", "include_hidden"),
     "unknown",
 )

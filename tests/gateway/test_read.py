@@ -183,6 +183,8 @@ def test_a_walk_ends_with_what_was_submitted_since(client: httpx.Client) -> None
 
 BAD_QUERIES = [
     {"status": "DONE"},
+    {"held": "false"},
+    {"held": "perhaps"},
     {"limit": 0},
     {"limit": 201},
     {"limit": "x"},

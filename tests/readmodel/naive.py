@@ -93,6 +93,7 @@ def fits(run: Run, query: RunQuery) -> bool:
         all(wanted is None or snapshot.get(name) == wanted for name, wanted in equal.items())
         and (query.updated_after is None or snapshot["updated_at"] > query.updated_after)
         and (query.submitted_after is None or run.submitted_at > query.submitted_after)
+        and (not query.held or is_held(snapshot))
         and run.run_id.startswith(query.run_id_prefix or "")
         and (query.before is None or is_behind((run.submitted_at, run.run_id), query))
     )
@@ -103,8 +104,13 @@ def is_behind(place: tuple[float, str], query: RunQuery) -> bool:
     return place > before if query.oldest_first else place < before
 
 
+def is_held(snapshot: dict[str, Any]) -> bool:
+    stands = snapshot["status"] not in {*ENDED, "CANCELLING"}
+    return stands and isinstance(snapshot.get("held"), dict) and snapshot["driven_by"] is None
+
+
 def is_watched(snapshot: dict[str, Any]) -> bool:
-    if snapshot["status"] in ENDED or snapshot.get("driven_outside"):
+    if snapshot["status"] in ENDED or snapshot.get("driven_outside") or is_held(snapshot):
         return False
     waiting = {node["node_id"] for node in snapshot.get("waiting", ())}
     running = {name for name, record in snapshot["task_records"].items() if record["status"] == "RUNNING"}

@@ -18,6 +18,7 @@ FILTERS: dict[str, tuple[dict[str, Any], str]] = {
     "flow": ({"flow": "flow1"}, "runs_listed_flow"),
     "tag": ({"tag": "gpu"}, "runs_listed"),
     "yaml": ({"workflow_yaml_sha256": "yaml1"}, "runs_listed_yaml"),
+    "held": ({"held": True}, "runs_listed_held"),
     "prefix": ({"run_id_prefix": "1f"}, "runs_by_id"),
     "updated": ({"updated_after": 1100.0}, "runs_listed"),
     "submitted": ({"submitted_after": 1100.0}, "runs_listed"),
@@ -39,6 +40,8 @@ def runs(number: int) -> list[SnapshotChange]:
             tag=("cpu", "gpu")[n % 2],
             status="FAILED" if n % 3 == 1 else ("COMPLETED", "RUNNING")[n % 4 == 0],
             workflow_yaml_sha256=f"yaml{n % 6}",
+            driven_by=None,
+            held={"needs": ["x"], "since": 1.0, "seen_by": "w"} if n % 5 == 0 else None,
         )
         for n in range(1, number + 1)
     ]
@@ -125,12 +128,15 @@ def combinations() -> list[dict[str, Any]]:
         {"flow": "flow1"},
         {"tag": "cpu"},
         {"workflow_yaml_sha256": "yaml1"},
+        {"held": True},
     ]
-    return [
+    combined = [
         {name: value for part in chosen for name, value in part.items()}
         for size in range(len(parts) + 1)
         for chosen in itertools.combinations(parts, size)
     ]
+    # Those of one workflow are looked for among all that are held, which are few, here or not.
+    return [each for each in combined if not {"held", "workflow_yaml_sha256"} <= each.keys()]
 
 
 def test_the_work_for_a_page_does_not_grow_with_the_number_of_runs() -> None:

@@ -31,6 +31,7 @@ bodies = st.fixed_dictionaries(
         "updated_at": TIMES,
         "heartbeat_at": TIMES,
         "driven_by": st.sampled_from([None, "worker"]),
+        "held": st.sampled_from([None, {"needs": ["x"], "since": 1.0, "seen_by": "w"}]),
         "task_records": st.dictionaries(
             st.sampled_from("xy"),
             st.fixed_dictionaries({"status": st.sampled_from(["RUNNING", "SUCCEEDED"])}),
@@ -52,6 +53,7 @@ queries = st.builds(
     updated_after=st.one_of(st.none(), TIMES),
     submitted_after=st.one_of(st.none(), TIMES),
     workflow_yaml_sha256=st.sampled_from(TEXTS["workflow_yaml_sha256"]),
+    held=st.sampled_from([False, False, True]),
     run_id_prefix=st.sampled_from([None, "", "a", "ab", "b-", "zzz"]),
     before=st.one_of(st.none(), st.builds(Cursor, TIMES, st.sampled_from(RUN_IDS))),
     oldest_first=st.booleans(),

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
 from pyoco_server import wait
-from pyoco_server.core import graph_from_log
+from pyoco_server.core import NodeStatus, graph_from_log
 from pyoco_server.core.payloads import NodeStarted
+from pyoco_server.gateway.routers.run_events import events_page, graph_view, state_at
 from pyoco_server.worker.dispositions import Ack
 from tests.worker.world import USER, World, attempt
 
@@ -77,3 +80,45 @@ def test_a_task_that_succeeded_is_not_blamed_when_its_worker_died_and_it_was_ren
         assert calls == ["a", "b"] == [each for each in started(await world.events(run_id)) if each != "w"]
 
     attempt(body)
+
+
+NAMES = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5, unique=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(names=NAMES, edits=st.lists(NAMES, min_size=1, max_size=3), at=st.integers(0, 4))
+def test_any_edit_at_any_place_leaves_the_run_on_its_graph(names: list[str], edits: list[list[str]], at: int) -> None:
+    """Random flows, edited at random between takeovers by other workers; at the end a worker has all of the code."""
+
+    async def body(world: World) -> None:
+        calls: list[str] = []
+        mine = [*names[:at], "w", *names[at:]]
+        run_id = await world.submit("f")
+        assert await world.hand({"f": flow_of(mine, calls)}).work() == Ack()
+        await world.desk.resume(run_id, "w", 1, USER)
+        for number, edited in enumerate(edits):
+            await world.hand({"f": flow_of(edited, calls)}, f"edited-{number}").work()
+            await readable(world, run_id)
+            if (await world.stored(run_id))["status"] == "COMPLETED":
+                break
+            held = (await world.stored(run_id))["held"]
+            assert set(held["needs"]) <= {*names} - {*edited}
+            await world.pass_time(1)
+            await world.desk.wake_held(run_id, held["since"])
+        else:
+            await world.hand({"f": flow_of([*"abcdef"], calls)}, "whole").work()
+        await readable(world, run_id)
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
+        assert calls == names == [each for each in started(await world.events(run_id)) if each != "w"]
+        state = await world.state(run_id)
+        assert {node.status for node in state.nodes.values()} == {NodeStatus.SUCCEEDED}
+
+    attempt(body)
+
+
+async def readable(world: World, run_id: str) -> None:
+    """Everything that routes show of a log can be shown."""
+    run = await world.desk.open(run_id)
+    assert "notes" not in graph_view(run)
+    assert events_page(run, 0, 1_000)["version"] == len(run.events)
+    assert state_at(run, None)["version"] == run.execution.state.version

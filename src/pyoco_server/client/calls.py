@@ -282,8 +282,9 @@ def _given(**fields: object) -> list[tuple[str, str]]:
 
 
 def _query(filters: Filters) -> list[tuple[str, str]]:
-    plain = {name: value for name, value in filters.items() if name != "include"}
-    return [*_given(**plain), *_include(filters.get("include", ()))]
+    plain = {name: value for name, value in filters.items() if name not in {"include", "held"}}
+    held = [("held", "true")] if filters.get("held") else []
+    return [*_given(**plain), *held, *_include(filters.get("include", ()))]
 
 
 def _header(text: str) -> str:

@@ -30,7 +30,9 @@ _END_OF_TIME: Final = 1e300
 _BEHIND_ALL: Final = "\U0010ffff"
 _SHORTEST_READ: Final = 4
 _SPARSE: Final = ("held", "yaml")
-"""Columns that most runs do not have, each with a list of its own; of two, the first is searched by."""
+"""Columns that most runs do not have, each with a list of its own.
+
+Of two, the first is searched by: few runs are held at any time."""
 _CELLS: Final = "SELECT status, tag FROM cells WHERE tenant = :tenant AND flow = :flow AND runs > 0"
 _COUNT_PREFIX: Final = """SELECT count(*) FROM
     (SELECT 1 FROM runs AS r INDEXED BY runs_by_id WHERE r.run_id >= :prefix AND r.run_id < :prefix_end LIMIT :few)"""
