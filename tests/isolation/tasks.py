@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,22 @@ def item(ctx: Any) -> Any:
 
 def report_nonsense(ctx: Any) -> None:
     ctx.progress(200)
+
+
+def shielded(ctx: Any, folder: str) -> None:
+    """Holds a shielded section open until it is told to go on."""
+    with ctx.shield():
+        Path(folder, "begun").touch()
+        while not Path(folder, "go_on").exists():
+            time.sleep(0.01)
+        Path(folder, "finished").touch()
+    time.sleep(3600)
+
+
+def flagged(ctx: Any, folder: str) -> str:
+    """Looks at the flag, and takes longer to end than a process is given."""
+    Path(folder, "begun").touch()
+    while not ctx.is_cancelled:
+        time.sleep(0.01)
+    time.sleep(1.0)
+    return "in its own time"

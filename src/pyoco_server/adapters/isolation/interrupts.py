@@ -20,7 +20,7 @@ there. (In 3.11 a garbage collection can run Python code inside the chain; then 
 in that instant. 3.12 and later collect between bytecodes only.)
 
 *In the end.* A thread that writes log lines in a loop is inside ``logging`` whenever another thread gets to look, since
-it gives up the interpreter lock only to write. After some looks it gets a profile function, which raises the exception
+it gives up the interpreter lock only to write. After a second look it gets a profile function, which raises the exception
 when the thread returns from guarded code to the user's.
 
 *Whose.* ``Interruption.end`` runs in the interrupted thread, after the call. From then on the thread stands elsewhere,
@@ -53,9 +53,6 @@ from pyoco_server.errors import TaskInterrupted
 
 RETRY_SEC: Final = 0.005
 """Between two looks at threads that could not be interrupted yet."""
-
-_LOOKS: Final = 3
-"""After so many looks a thread is made to notice by itself when it leaves guarded code."""
 
 
 def _home(module: ModuleType) -> str:
@@ -315,11 +312,9 @@ class Interrupter:
                 self._waiting.clear()
 
     def _look(self) -> None:
-        looks: dict[Interruption, int] = {}
         while waiting := self._still_waiting():
-            looks = {one: looks.get(one, 0) + 1 for one in waiting}
-            for one, times in looks.items():
-                if not one.try_once() and times >= _LOOKS:
+            for one in waiting:
+                if not one.try_once():
                     one.hook()
             time.sleep(RETRY_SEC)
 
