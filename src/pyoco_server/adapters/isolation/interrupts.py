@@ -19,9 +19,9 @@ chain no other thread can run. The judged instruction is one that ends in such a
 there. (In 3.11 a garbage collection can run Python code inside the chain; then the thread may have left the instruction
 in that instant. 3.12 and later collect between bytecodes only.)
 
-*In the end.* A thread that writes log lines in a loop is inside ``logging`` whenever another thread gets to look, since
-it gives up the interpreter lock only to write. After a second look it gets a profile function, which raises the exception
-when the thread returns from guarded code to the user's.
+*In the end.* A thread that writes log lines in a loop is inside ``logging`` whenever another thread gets to look: it
+gives up the interpreter lock only to write. After the second look it gets a profile function, which raises the
+exception when the thread returns from guarded code to the user's.
 
 *Whose.* ``Interruption.end`` runs in the interrupted thread, after the call. From then on the thread stands elsewhere,
 so nothing can be set for it any more; what was set before is raised at the latest when ``end`` is entered, and its
