@@ -93,6 +93,14 @@ BAD: list[Any] = [
 ]
 
 
+def test_a_name_of_blanks_is_told_what_to_give(client: httpx.Client) -> None:
+    answer = client.post("/runs", json={"flow_name": "  "})
+    check_error(answer, 422, "ERR-PYOCO-0002")
+    [problem] = answer.json()["detail"]
+    assert problem["loc"] == ["body", "flow_name"]
+    assert problem["msg"].startswith("'  ' cannot be used; give 1 to 200 characters, not blanks alone")
+
+
 @pytest.mark.spec("004 REQ-0002", "004 ERR-PYOCO-0002", "004 MSG-PYOCO-0002", "004 §付録H")
 @pytest.mark.parametrize("body", BAD, ids=repr)
 def test_bad_input_is_refused(client: httpx.Client, body: Any) -> None:

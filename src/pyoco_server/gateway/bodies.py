@@ -3,7 +3,6 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
 
 from pyoco_server import identifiers
 from pyoco_server.identifiers import Rule
@@ -14,7 +13,7 @@ def _by(rule: Rule) -> AfterValidator:
 
     def check(text: str) -> str:
         if not rule.fits(text):
-            raise PydanticCustomError("identifier", "{problem}", {"problem": rule.problem(text)})
+            raise ValueError(rule.problem(text))
         return text
 
     return AfterValidator(check)

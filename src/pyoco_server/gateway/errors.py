@@ -206,9 +206,14 @@ def _id_for(request: Request) -> str:
     return "ERR-PYOCO-0019" if path == "/workers" or path.startswith("/workers/") else "ERR-PYOCO-0002"
 
 
+def message_of(found: Mapping[str, Any]) -> str:
+    """What is wrong, without the words pydantic puts before the messages of our own checks."""
+    return str(found.get("msg", "")).removeprefix("Value error, ")
+
+
 def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
     where: Sequence[Any] = found.get("loc", ())
-    message = str(found.get("msg", ""))
+    message = message_of(found)
     if isinstance(found.get("input"), bytes):
         message = "the body was not read as JSON: send it with Content-Type: application/json"
     elif found.get("type") == "json_invalid":

@@ -21,7 +21,7 @@ from pyoco_server.gateway import run_views
 from pyoco_server.gateway.answers import Json, documented
 from pyoco_server.gateway.bodies import SubmitBatch, SubmitRun
 from pyoco_server.gateway.documents import BatchAccepted, RunSubmitted
-from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, told
+from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, message_of, told
 from pyoco_server.gateway.headers import Correlation, IdempotencyKey
 from pyoco_server.gateway.principal import Asking, Principal, principal
 from pyoco_server.gateway.run_ends import News
@@ -147,7 +147,9 @@ def _entry(place: int, run: object) -> SubmitRun:
     try:
         return SubmitRun.model_validate(run)
     except ValidationError as error:
-        problems = [f"{'.'.join(['runs', str(place), *map(str, at['loc'])])}: {at['msg']}" for at in error.errors()]
+        problems = [
+            f"{'.'.join(['runs', str(place), *map(str, at['loc'])])}: {message_of(at)}" for at in error.errors()
+        ]
         raise InvalidInputError("; ".join(problems[:MOST_PROBLEMS])) from error
 
 
