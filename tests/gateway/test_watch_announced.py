@@ -136,7 +136,7 @@ def test_those_who_left_are_announced_nothing() -> None:
             return lambda: told.append(name)
 
         async def write(run_id: str) -> None:
-            await snapshots.write(run_id, b"{}", position=1)
+            await snapshots.write(run_id, b'{"log_position":1}', position=1)
 
         async with SqliteRunIndex() as index:
             keeper = IndexKeeper(MemorySnapshotFeed(snapshots), index, lambda _: None)

@@ -168,7 +168,7 @@ class RunDesk:
         Like a parked run, one that is held has no worker to wait for, even if a node was at work in one that died. A
         worker without a log that executes the run is waited for.
         """
-        is_elsewhere = await self.is_executed_elsewhere(run)
+        is_elsewhere = await self.is_executed_elsewhere(run, is_cancel_next=True)
         judged = run.execution.state
         waits = cancel_mode(judged) is CancelMode.WAIT_FOR_WORKERS
         is_held = waits and not judged.is_terminal and await self.is_held(run)
@@ -332,23 +332,26 @@ class RunDesk:
             await self._adopt_claims(run, stored)
         await self.show(run)
 
-    async def is_executed_elsewhere(self, run: OpenRun) -> bool:
+    async def is_executed_elsewhere(self, run: OpenRun, *, is_cancel_next: bool = False) -> bool:
         """Put into the log what another program said of the run; does a worker without a log execute it now?
 
         Where the log says that a task is at work, a worker of ours has the run, and its snapshot is not looked at.
+        ``is_cancel_next``: the caller cancels the run, so only an end that was recorded before matters.
         """
         if run.execution.state.is_terminal or cancel_mode(run.execution.state) is CancelMode.WAIT_FOR_WORKERS:
             return False
-        return await self._adopt_claims(run, await self._snapshots.read(run.execution.execution_id))
+        stored = await self._snapshots.read(run.execution.execution_id)
+        return await self._adopt_claims(run, stored, only_ends=is_cancel_next)
 
-    async def _adopt_claims(self, run: OpenRun, stored: StoredSnapshot | None) -> bool:
+    async def _adopt_claims(self, run: OpenRun, stored: StoredSnapshot | None, *, only_ends: bool = False) -> bool:
         """Append what a foreign snapshot claims; does its writer execute the run, which has not ended?"""
         foreign = foreign_snapshot(stored)
         if foreign is None:
             return False
         is_alive = foreign.shows_life(self._clock.now().timestamp(), self._in_hands_sec)
         decision = foreign.decision(run.execution, is_alive=is_alive)
-        if decision is not None and not run.execution.state.is_terminal:
+        is_wanted = foreign.is_terminal or not only_ends
+        if decision is not None and is_wanted and not run.execution.state.is_terminal:
             events = await run.execution.decide(decision)
             if events:
                 told = [event.type.value for event in events]
