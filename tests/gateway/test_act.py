@@ -121,9 +121,7 @@ def test_a_run_that_is_only_a_snapshot_is_cancelled(stand: Stand, client: httpx.
 
 
 @pytest.mark.spec("004 REQ-0023", "004 §付録C cancel")
-def test_a_cancel_that_another_gateway_accepted_before_is_the_one_that_counts(
-    stand: Stand, client: httpx.Client
-) -> None:
+def test_a_cancel_that_another_gateway_accepted_before_counts(stand: Stand, client: httpx.Client) -> None:
     """The log begins with ours; theirs may be put into it first, and end the run before ours is recorded."""
     known = {"flow_name": "theirs", "status": "CANCELLING", "cancel_requested_by": "ann", "updated_at": 1.0}
     run_id = foreign(stand, msgspec.json.encode(known))
