@@ -44,6 +44,12 @@ def _take(ctx: Any) -> Any:
     return ctx.results["approval"]
 
 
+def _odd(ctx: Any) -> int:
+    if ctx.loop.index == 3:
+        raise ValueError("three is too much")
+    return int(ctx.loop.index)
+
+
 hello = Flow("hello") >> _task("greet", _quick) >> _task("end", _quick)
 diamond = (
     Flow("diamond")
@@ -74,5 +80,9 @@ form = (
     )
     >> _task("take", _take)
 )
+checked = Flow("checked") >> wait(
+    "approval", prompt={"text": "Who?", "schema": {"type": "string", "title": "By", "pattern": "^[a-z]+$"}}
+)
+items = Flow("items") >> options(_task("odd", _odd), fail_policy="isolate")[5]
 rounds = Flow("rounds") >> _task("load", _quick) >> (_task("train", _quick) >> _task("score", _quick))[3]
 wide = Flow("wide") >> _task("split", _quick) >> Parallel([_task(f"part_{n:03d}", _quick) for n in range(496)])

@@ -135,6 +135,29 @@ def test_a_wait_is_resumed_by_a_form(look: Look, site: Site) -> None:
     assert output(site, run_id, "take") == {"amount": 12, "tell": False}
 
 
+def test_an_answer_that_does_not_fit_is_told_and_may_be_corrected(look: Look, site: Site) -> None:
+    run_id = site.waiting("checked")
+    with look() as visit:
+        page = visit.go(f"#/runs/{run_id}")
+        page.get_by_role("button", name="Resume").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("By").fill("Ann 7")
+        dialog.get_by_role("button", name="Resume").click()
+        expect(dialog).to_contain_text("does not match", timeout=SOON_MS)
+        dialog.get_by_label("By").fill("ann")
+        dialog.get_by_role("button", name="Resume").click()
+        expect(page.locator(".run-header .badge").first).to_have_text("✓Completed", timeout=SOON_MS)
+    assert output(site, run_id, "approval") == "ann"
+
+
+def test_the_rounds_of_a_loop_are_counted(look: Look, site: Site) -> None:
+    run_id = site.ended("items")
+    with look() as visit:
+        page = visit.go(f"#/runs/{run_id}")
+        expect(page.locator(".run-header .tallies")).to_have_text("odd: 4 ok, 1 failed", timeout=SOON_MS)
+        visit.check()
+
+
 def output(site: Site, run_id: str, task: str) -> object:
     records = site.client.get(f"/runs/{run_id}", params={"include": "records"}).json()["task_records"]
     return records[task]["output"]
