@@ -8,7 +8,8 @@ from typing import Final
 
 from tests.cluster.documented import Address
 
-from pyoco_server.adapters.jetstream.connection import UNREACHABLE, connect
+from pyoco_server.adapters.jetstream.connection import connect
+from pyoco_server.adapters.jetstream.translation import NATS_ERRORS
 from pyoco_server.app.ports import UnavailableError
 
 _PATIENCE_SEC: Final = 60.0
@@ -27,7 +28,7 @@ async def remove_peer(nodes: Collection[Address], lost: str) -> None:
                 answer = (await connection.nc.request("$JS.API.SERVER.REMOVE", body, timeout=5)).data.decode()
                 if json.loads(answer).get("success"):
                     return
-        except (UnavailableError, *UNREACHABLE) as error:
+        except (UnavailableError, *NATS_ERRORS) as error:
             answer = str(error)
         await asyncio.sleep(0.5)
     raise TimeoutError(f"the cluster did not forget {lost}: {answer}")

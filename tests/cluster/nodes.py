@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect, translated
+from pyoco_server.adapters.jetstream.connection import Connection, connect
+from pyoco_server.adapters.jetstream.translation import translated
 from pyoco_server.adapters.nats_server.executables import nats_server_binary
 from pyoco_server.app.ports import UnavailableError
 from tests.cluster.documented import Address, configuration, configuration_alone

@@ -12,8 +12,9 @@ import nats.errors
 import nats.js.errors
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect, message_size, translated
+from pyoco_server.adapters.jetstream.connection import Connection, connect, message_size
 from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.translation import translated
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.errors import InvalidInputError
 from tests.adapters.conftest import JetStream
@@ -218,47 +219,6 @@ def test_a_request_in_flight_is_told_when_the_connection_breaks(own_nats_server:
             assert time.monotonic() - started < 5
 
     asyncio.run(body())
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        TimeoutError(),
-        ConnectionResetError(),
-        nats.errors.TimeoutError(),
-        nats.errors.NoRespondersError(),
-        nats.errors.OutboundBufferLimitError(),
-        nats.errors.ConnectionClosedError(),
-        nats.errors.UnexpectedEOF(),
-        nats.js.errors.NoStreamResponseError(),
-        nats.js.errors.ServiceUnavailableError(code=503, description="no quorum"),
-        nats.js.errors.ServerError(code=500, description="no space"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_what_says_nothing_about_the_outcome_is_unavailable(error: Exception) -> None:
-    with pytest.raises(UnavailableError, match=r"NATS did not answer: \S") as caught, translated():
-        raise error
-    assert caught.value.__cause__ is error
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        nats.js.errors.BadRequestError(code=400, err_code=10071),
-        nats.js.errors.NotFoundError(code=404),
-        nats.js.errors.KeyNotFoundError(),
-        nats.errors.MaxPayloadError(),
-        nats.errors.BadSubjectError(),
-        ValueError("ours"),
-        asyncio.CancelledError(),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_what_is_an_answer_stays_as_it_is(error: BaseException) -> None:
-    with pytest.raises(type(error)) as caught, translated():
-        raise error
-    assert caught.value is error
 
 
 def test_the_size_of_a_message_is_what_the_server_counts(jetstream: JetStream) -> None:

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 from nats.js.api import StreamConfig
-from nats.js.errors import APIError
 
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names, kv_stream
 from pyoco_server.adapters.jetstream.resources import ResourceMismatchError, wanted_streams
+from pyoco_server.adapters.jetstream.translation import RefusedError, translated
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,16 +67,17 @@ async def _each(connection: Connection, names: Names, *, change: bool) -> AsyncI
         name = str(wanted.name)
         with translated():
             found = (await connection.js.stream_info(name)).config
-            rules = list(_broken(found, wanted, names))
-            told = [_difference(rule, found, wanted, is_changed=change) for rule in rules]
-            if rules and change:
-                for rule in rules:
-                    setattr(found, rule.setting, getattr(wanted, rule.setting))
-                try:
+        rules = list(_broken(found, wanted, names))
+        differences_found = [_difference(rule, found, wanted, is_changed=change) for rule in rules]
+        if rules and change:
+            for rule in rules:
+                setattr(found, rule.setting, getattr(wanted, rule.setting))
+            try:
+                with translated():
                     await connection.js.update_stream(found)
-                except APIError as error:
-                    raise ResourceMismatchError(name, error.description or str(error)) from error
-        for difference in told:
+            except RefusedError as error:
+                raise ResourceMismatchError(name, error.description or str(error)) from error
+        for difference in differences_found:
             yield difference
 
 

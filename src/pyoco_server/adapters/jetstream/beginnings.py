@@ -1,13 +1,13 @@
 """Logs that have only just begun: the server knows of every subject how many messages it has."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from nats.js.errors import APIError, NotFoundError
 
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.translation import MissingError
 from pyoco_server.app.ports import UnavailableError
 
 _TIMEOUT_SEC: Final = 15.0
@@ -21,7 +21,6 @@ class _State(msgspec.Struct):
 class _Listing(msgspec.Struct):
     state: _State = msgspec.field(default_factory=_State)
     total: int = 0
-    error: dict[str, Any] | None = None
 
 
 class JetStreamBeginnings:
@@ -44,14 +43,9 @@ class JetStreamBeginnings:
 
     async def _page(self, pattern: str, offset: int) -> _Listing:
         request = msgspec.json.encode({"subjects_filter": pattern, "offset": offset})
-        with translated():
-            answer = await self._connection.nc.request(
-                f"$JS.API.STREAM.INFO.{self._names.events_stream}", request, timeout=_TIMEOUT_SEC
-            )
-            listing = msgspec.json.decode(answer.data, type=_Listing)
-            if listing.error is not None:
-                try:
-                    APIError.from_error(listing.error)  # raises what fits the code
-                except NotFoundError as error:
-                    raise UnavailableError(f"there is no stream {self._names.events_stream}") from error
-        return listing
+        stream = self._names.events_stream
+        try:
+            answer = await self._connection.request(f"STREAM.INFO.{stream}", request, timeout_sec=_TIMEOUT_SEC)
+        except MissingError as error:
+            raise UnavailableError(f"there is no stream {stream}") from error
+        return msgspec.json.decode(answer, type=_Listing)

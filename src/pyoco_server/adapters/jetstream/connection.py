@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 import nats.errors
-import nats.js.errors
 from nats.js import JetStreamContext
 
 from pyoco_server.adapters.jetstream.client import Answer, NatsClient, header_block
 from pyoco_server.adapters.jetstream.store_sync import StoreSync, serve_syncs
+from pyoco_server.adapters.jetstream.translation import in_words, refusal, translated
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.errors import InvalidInputError
 
@@ -32,38 +32,15 @@ PING_INTERVAL_SEC: Final = 2
 MAX_OUTSTANDING_PINGS: Final = 2
 CLOSE_TIMEOUT_SEC: Final = 2.0
 
-UNREACHABLE: Final = (
-    TimeoutError,
-    ConnectionError,
-    nats.errors.NoRespondersError,
+_NO_SERVER: Final = (
+    OSError,
     nats.errors.StaleConnectionError,
-    nats.errors.OutboundBufferLimitError,
     nats.errors.ConnectionClosedError,
     nats.errors.ConnectionDrainingError,
     nats.errors.ConnectionReconnectingError,
     nats.errors.NoServersError,
-    nats.js.errors.NoStreamResponseError,
-    nats.js.errors.ServiceUnavailableError,
-    nats.js.errors.ServerError,
 )
-"""The errors which say nothing about what became of a request. Anything else is an answer."""
-
-_NOBODY_THERE: Final = (
-    nats.errors.NoRespondersError,
-    nats.js.errors.NoStreamResponseError,
-    nats.js.errors.ServiceUnavailableError,
-)
-
-
-class translated:  # noqa: N801 used like the functions of contextlib; a class, since it is on every path
-    """Within this, an error that means "not reachable" or "nobody knows" is an UnavailableError; others stay."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, UNREACHABLE):
-            raise UnavailableError(f"NATS did not answer: {_told(error)}") from error
+"""Why connecting fails while no server can be reached. Any other error is the word of a server."""
 
 
 class NotLetInError(UnavailableError):
@@ -78,7 +55,14 @@ class _Ack(msgspec.Struct):
     error: dict[str, Any] | None = None
 
 
+class _Refusal(msgspec.Struct):
+    """What any answer of the API says if it is an error."""
+
+    error: dict[str, Any] | None = None
+
+
 _ACK: Final = msgspec.json.Decoder(_Ack)
+_REFUSAL: Final = msgspec.json.Decoder(_Refusal)
 
 
 class Connection:
@@ -90,7 +74,7 @@ class Connection:
         self._awaited: set[asyncio.Future[None]] = set()
         self.request_timeout_sec = request_timeout_sec
         self.js: JetStreamContext = self._client.jetstream(timeout=request_timeout_sec)
-        self.syncs = StoreSync(self._client, timeout_sec=request_timeout_sec, unreachable=UNREACHABLE)
+        self.syncs = StoreSync(self._client, timeout_sec=request_timeout_sec)
 
     @property
     def nc(self) -> NatsClient:
@@ -135,7 +119,7 @@ class Connection:
             cause = self._client.last_error or error
             await self.close()
             kind = UnavailableError if _is_away(cause) else NotLetInError
-            raise kind(f"cannot connect to NATS at {shown}: {_told(cause)}") from error
+            raise kind(f"cannot connect to NATS at {shown}: {in_words(cause)}") from error
         except ModuleNotFoundError as error:
             await self.close()
             raise InvalidInputError(
@@ -148,13 +132,24 @@ class Connection:
     async def publish(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, is_urgent: bool = True
     ) -> int:
-        """Store a message and return its sequence, or raise what the server or the network said.
+        """Store a message and return its sequence; errors are translated (see :mod:`.translation`).
 
-        It is durable then; if it is not urgent, it is when :meth:`sync` has been called and returned.
+        The message is durable then; if it is not urgent, it is when :meth:`sync` has been called and returned.
         """
         block = header_block(headers) if headers else b""
         settle = self._settle_when_durable if is_urgent else _settle_when_stored
-        return await self._client.ask_for(subject, payload, block, settle, timeout=self.request_timeout_sec)
+        with translated():
+            return await self._client.ask_for(subject, payload, block, settle, timeout=self.request_timeout_sec)
+
+    async def request(self, question: str, body: bytes = b"", *, timeout_sec: float | None = None) -> bytes:
+        """Ask the API of JetStream and return the answer; an answer that is an error is raised, translated."""
+        timeout = timeout_sec or self.request_timeout_sec
+        with translated():
+            answer = await self._client.request(f"$JS.API.{question}", body, timeout=timeout)
+            error = _REFUSAL.decode(answer.data).error
+        if error is not None:
+            raise refusal(error)
+        return answer.data
 
     def _settle_when_durable(self, stored: asyncio.Future[int], answer: Answer) -> None:
         """Whoever stored something is woken once: when it is durable."""
@@ -173,11 +168,12 @@ class Connection:
 
     async def serve_syncs(self) -> None:
         """Sync for those who use the same embedded server and cannot reach its store, as long as this is open."""
-        await serve_syncs(self._client, self.syncs, unreachable=UNREACHABLE)
+        await serve_syncs(self._client, self.syncs)
 
     async def say(self, subject: str, word: bytes) -> None:
         """Say something and wait until it was heard."""
-        await self._client.ask(subject, word, b"", timeout=self.request_timeout_sec)
+        with translated():
+            await self._client.ask(subject, word, b"", timeout=self.request_timeout_sec)
 
     async def close(self) -> None:
         """Let go of the connection; never takes long, and no task stays behind."""
@@ -224,13 +220,13 @@ class Connection:
 
     async def _on_closed(self) -> None:
         if not self._closing:
-            cause = _told(self._client.last_error)
+            cause = in_words(self._client.last_error)
             _log.error("NATS ended the connection for good: %s", cause, extra={"action": "nats_closed"})
 
     async def _on_error(self, error: Exception) -> None:
         expected = isinstance(error, (OSError, nats.errors.StaleConnectionError)) or not self._client.is_connected
         level = logging.DEBUG if expected or self._closing else logging.WARNING  # an outage is reported once
-        _log.log(level, "NATS reports: %s", _told(error), extra={"action": "nats_error"})
+        _log.log(level, "NATS reports: %s", in_words(error), extra={"action": "nats_error"})
 
 
 async def connect(  # noqa: PLR0913 what an operator may have to say about a connection
@@ -288,13 +284,13 @@ def _settle_when_stored(stored: asyncio.Future[int], answer: Answer) -> None:
 def _acknowledged(answer: Answer) -> _Ack:
     ack = _ACK.decode(answer.data)
     if ack.error is not None:
-        nats.js.errors.APIError.from_error(ack.error)  # raises
+        raise refusal(ack.error)
     return ack
 
 
 def _is_away(error: BaseException) -> bool:
     """Is nobody there, or not yet? A server that does not let us in is there, and so is one that is not who it says."""
-    return isinstance(error, (OSError, *UNREACHABLE)) and not isinstance(error, ssl.SSLError)
+    return isinstance(error, _NO_SERVER) and not isinstance(error, ssl.SSLError)
 
 
 def message_size(payload: bytes, headers: Mapping[str, str] | None = None) -> int:
@@ -335,10 +331,3 @@ def _without_secrets(url: str) -> str:
     """The url without the user and password it may carry."""
     scheme, separator, rest = url.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
-
-
-def _told(error: BaseException | None) -> str:
-    """The error in words; some have none of their own."""
-    if isinstance(error, _NOBODY_THERE) and getattr(error, "code", None) is None:
-        return "nobody serves this; JetStream is off, or still starting, or the stream is missing"
-    return str(error) or type(error).__name__

@@ -4,11 +4,11 @@ from typing import Any, Final
 
 import msgspec
 from nats.js.api import AckPolicy, ConsumerConfig
-from nats.js.errors import APIError, NotFoundError
 
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names, subject_token
 from pyoco_server.adapters.jetstream.resources import ResourceMismatchError
+from pyoco_server.adapters.jetstream.translation import MissingError, RejectedError
 from pyoco_server.app.ports import UnavailableError
 
 _ALREADY_EXISTS: Final = (10013, 10105, 10148)
@@ -67,10 +67,6 @@ class _Listing(msgspec.Struct):
     total: int = 0
 
 
-class _Failure(msgspec.Struct):
-    error: dict[str, Any] | None = None
-
-
 class Consumers:
     """One durable pull consumer a tag, on the stream of jobs."""
 
@@ -90,7 +86,7 @@ class Consumers:
         """The consumer of that name; None if there is none."""
         try:
             answer = await self._ask(f"CONSUMER.INFO.{self._names.work_stream}.{name}")
-        except NotFoundError:
+        except MissingError:
             return None
         return msgspec.json.decode(answer, type=Consumer)
 
@@ -102,16 +98,16 @@ class Consumers:
         """
         try:
             consumer = await self.find(self.name(tag)) or await self._create(tag)
-        except NotFoundError as error:
+        except MissingError as error:
             raise UnavailableError(f"there is no stream {self._names.work_stream}") from error
-        except APIError as error:
+        except RejectedError as error:
             raise ResourceMismatchError(self.name(tag), error.description or str(error)) from error
         if consumer.config.deliver_subject:
             raise ResourceMismatchError(consumer.name, "it is a push consumer; delete it and let it be created anew")
         return consumer
 
     async def all(self) -> list[Consumer]:
-        """All there are, up to a limit nobody should come near; NotFoundError if there is no stream."""
+        """All there are, up to a limit nobody should come near; MissingError if there is no stream."""
         consumers: list[Consumer] = []
         while len(consumers) < _LIST_LIMIT:
             answer = await self._ask(f"CONSUMER.LIST.{self._names.work_stream}", {"offset": len(consumers)})
@@ -136,7 +132,7 @@ class Consumers:
         request = {"stream_name": self._names.work_stream, "config": config.as_dict(), "action": "create"}
         try:
             answer = await self._ask(f"CONSUMER.CREATE.{self._names.work_stream}.{name}.{subject}", request)
-        except APIError as error:
+        except RejectedError as error:
             existing = None
             if error.err_code in _ALREADY_EXISTS:
                 existing = await self.find(name)
@@ -155,14 +151,5 @@ class Consumers:
         return next((found for found in await self.all() if found.config.filter_subject == subject), None)
 
     async def _ask(self, question: str, body: dict[str, Any] | None = None) -> bytes:
-        """Ask the server; an answer that is an error is raised as the library would."""
-        with translated():
-            message = await self._connection.nc.request(
-                f"$JS.API.{question}",
-                b"" if body is None else msgspec.json.encode(body),
-                timeout=self._connection.request_timeout_sec,
-            )
-            error = msgspec.json.decode(message.data, type=_Failure).error
-            if error is not None:
-                APIError.from_error(error)  # raises what fits the code
-            return message.data
+        """Ask the server; an answer that is an error is raised, translated."""
+        return await self._connection.request(question, b"" if body is None else msgspec.json.encode(body))

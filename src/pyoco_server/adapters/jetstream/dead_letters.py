@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 from nats.js.api import StreamState
-from nats.js.errors import NotFoundError
 
-from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
+from pyoco_server.adapters.jetstream.connection import Connection, message_size
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
+from pyoco_server.adapters.jetstream.translation import MissingError, translated
 from pyoco_server.app.ports import DeadLetter, TooLargeError, UnavailableError
 
 
@@ -28,8 +28,7 @@ class JetStreamDeadLetters:
         size, limit = message_size(body), self._connection.max_payload
         if size > limit:
             raise TooLargeError(f"a dead letter of {size} bytes is too large; the server takes at most {limit}")
-        with translated():
-            await self._connection.publish(subject, body)
+        await self._connection.publish(subject, body)
 
     async def count(self) -> int:
         """How many are kept."""
@@ -55,11 +54,11 @@ class JetStreamDeadLetters:
         return self._letter(found) if found is not None and found.sequence == sequence else None
 
     async def _state(self) -> StreamState:
-        with translated():
-            try:
+        try:
+            with translated():
                 return (await self._connection.js.stream_info(self._names.dlq_stream)).state
-            except NotFoundError as error:
-                raise UnavailableError(f"there is no stream {self._names.dlq_stream}") from error
+        except MissingError as error:
+            raise UnavailableError(f"there is no stream {self._names.dlq_stream}") from error
 
     async def _between(self, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
         """The last so many messages of a part of the stream."""

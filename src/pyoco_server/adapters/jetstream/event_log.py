@@ -19,16 +19,22 @@ from typing import Final
 
 import msgspec
 from nats.aio.subscription import Subscription
-from nats.errors import ConnectionClosedError, ConnectionDrainingError, NoRespondersError, OutboundBufferLimitError
 from nats.js.api import Header
-from nats.js.errors import APIError, ServerError, ServiceUnavailableError
 
 from pyoco_server.adapters.ids import series_maker
 from pyoco_server.adapters.jetstream.client import header_value
-from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, message_size, translated
+from pyoco_server.adapters.jetstream.connection import Connection, message_size
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
-from pyoco_server.app.ports import LogConflictError, OnAppend, TooLargeError, UnavailableError, Unsubscribe
+from pyoco_server.adapters.jetstream.translation import NATS_ERRORS, ChangedError, RefusedError, translated
+from pyoco_server.app.ports import (
+    LogConflictError,
+    NotStoredError,
+    OnAppend,
+    TooLargeError,
+    UnavailableError,
+    Unsubscribe,
+)
 from pyoco_server.core import DecodeError, Event, decode_event, encode_events
 from pyoco_server.errors import PyocoServerError
 
@@ -36,20 +42,7 @@ COMMIT_ID: Final = "Pyoco-Commit-Id"
 EVENT_COUNT: Final = "Pyoco-Event-Count"
 AFTER: Final = Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 
-CONFLICTS: Final = (10071, 10164)
-"""How the server says that the subject has moved on."""
-
-_TOO_LARGE: Final = 10054
 _ROOM_FOR_HEADERS: Final = 512
-_REFUSED: Final = (
-    OutboundBufferLimitError,
-    ConnectionClosedError,
-    ConnectionDrainingError,
-    NoRespondersError,
-    ServiceUnavailableError,
-    ServerError,
-)
-"""Not sent, or answered: there is nothing to find out."""
 
 _SHORTEST_PAUSE_SEC: Final = 0.02
 _LONGEST_PAUSE_SEC: Final = 0.25
@@ -98,30 +91,27 @@ class JetStreamEventLog:
         body = encode_events(commit)
         headers = {COMMIT_ID: self._new_id(), EVENT_COUNT: str(len(commit)), AFTER: str(after)}
         self._check_size(execution_id, body, headers)
-        with translated():
-            try:
-                position = await self._publish(execution_id, subject, body, headers)
-            except _REFUSED:
-                raise
-            except UNREACHABLE as error:
-                position = await self._settle(execution_id, subject, body, headers, error)
+        try:
+            position = await self._publish(execution_id, subject, body, headers)
+        except (NotStoredError, RefusedError):  # not sent, or answered: there is nothing to find out
+            raise
+        except UnavailableError as error:
+            position = await self._settle(execution_id, subject, body, headers, error)
         if not quiet:
             await self._tell_followers(execution_id, position)
         return position
 
     async def _tell_followers(self, execution_id: str, position: int) -> None:
-        with contextlib.suppress(*UNREACHABLE):  # a hint: those it does not reach look now and then
+        with contextlib.suppress(*NATS_ERRORS):  # a hint: those it does not reach look now and then
             await self._connection.nc.tell(self._names.control_subject(execution_id), b"%d" % position)
 
     async def _publish(self, execution_id: str, subject: str, body: bytes, headers: dict[str, str]) -> int:
         try:
             return await self._connection.publish(subject, body, headers)
-        except APIError as error:
-            if error.err_code in CONFLICTS:
-                raise LogConflictError(execution_id, int(headers[AFTER])) from None
-            if error.err_code == _TOO_LARGE:
-                raise TooLargeError(f"the stream refused a commit of {len(body)} bytes: {error.description}") from error
-            raise
+        except ChangedError:
+            raise LogConflictError(execution_id, int(headers[AFTER])) from None
+        except TooLargeError as error:
+            raise TooLargeError(f"a commit of {len(body)} bytes is too large: {error}") from error
 
     async def _settle(
         self, execution_id: str, subject: str, body: bytes, headers: dict[str, str], cause: Exception
@@ -137,7 +127,7 @@ class JetStreamEventLog:
                 written = await self._reader.first(subject, start=after + 1)
                 if written is None:
                     return await self._publish(execution_id, subject, body, headers)
-            except (LogConflictError, UnavailableError, *UNREACHABLE) as error:
+            except (LogConflictError, UnavailableError) as error:
                 # A conflict too: somebody's commit is there now, and perhaps it is ours.
                 cause = error
                 await asyncio.sleep(pause)

@@ -2,12 +2,11 @@
 
 from typing import Final
 
-from nats.js.errors import APIError
-
-from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
-from pyoco_server.adapters.jetstream.event_log import AFTER, CONFLICTS
+from pyoco_server.adapters.jetstream.connection import Connection, message_size
+from pyoco_server.adapters.jetstream.event_log import AFTER
 from pyoco_server.adapters.jetstream.names import Names, bucket_key, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
+from pyoco_server.adapters.jetstream.translation import ChangedError
 from pyoco_server.app.ports import TooLargeError
 
 _DELETED: Final = "KV-Operation"
@@ -32,12 +31,9 @@ class JetStreamGraphRegistry:
             headers = {AFTER: str(found.sequence if found else 0)}
             self._check_size(graph_id, encoded, headers)
             try:
-                with translated():
-                    await self._connection.publish(subject, encoded, headers)
-            except APIError as error:
-                if error.err_code in CONFLICTS:
-                    continue
-                raise
+                await self._connection.publish(subject, encoded, headers)
+            except ChangedError:
+                continue
             return True
 
     async def get(self, graph_id: str) -> bytes | None:

@@ -8,12 +8,11 @@ the job is in the stream; the rest of the subject need only be possible, so that
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from nats.js.errors import NotFoundError
-
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.consumers import Consumer, Consumers
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
+from pyoco_server.adapters.jetstream.translation import MissingError
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.work_queue import HeldJob
 
@@ -35,7 +34,7 @@ class JetStreamHeldJobs:
         subjects = {self._names.work_subject(tag): tag for tag in tags}
         try:
             consumers = await self._consumers.all()
-        except NotFoundError as error:
+        except MissingError as error:
             raise UnavailableError(f"there is no stream {self._names.work_stream}") from error
         found: list[HeldJob] = []
         for consumer in consumers:
@@ -46,8 +45,7 @@ class JetStreamHeldJobs:
 
     async def give_back(self, job: HeldJob) -> None:
         """Say for the worker that it wants the job to be delivered again."""
-        with translated():
-            await self._connection.say(job.handle, b"-NAK")
+        await self._connection.say(job.handle, b"-NAK")
 
     async def _held_of(self, consumer: Consumer, tag: str) -> list[HeldJob]:
         subject, last = consumer.config.filter_subject, consumer.delivered.stream_seq

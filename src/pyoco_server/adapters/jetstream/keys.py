@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from nats.js.errors import NotFoundError
 
 from pyoco_server.adapters.jetstream import keys_051
-from pyoco_server.adapters.jetstream.connection import Connection, translated
-from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError, entry_of
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.kv import Bucket, entry_of
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject, subject_token
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.translation import ChangedError, MissingError, translated
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.keys import KeyRecords, StoredKey
 
@@ -87,11 +87,11 @@ class JetStreamKeyStore:
 
     async def _version(self) -> str:
         """Differs after every change, also if the bucket was made anew or messages were removed from it."""
-        with translated():
-            try:
+        try:
+            with translated():
                 info = await self._connection.js.stream_info(self._stream)
-            except NotFoundError as error:
-                raise UnavailableError(f"there is no bucket {self._stream}") from error
+        except MissingError as error:
+            raise UnavailableError(f"there is no bucket {self._stream}") from error
         return f"{info.created} {info.state.last_seq} {info.state.messages}"
 
 

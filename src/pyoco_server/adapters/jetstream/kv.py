@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from nats.js.api import Header
-from nats.js.errors import APIError
 
 from pyoco_server.adapters.jetstream.client import parsed_headers
-from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
+from pyoco_server.adapters.jetstream.connection import Connection, message_size
 from pyoco_server.adapters.jetstream.names import kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
 from pyoco_server.app.ports import TooLargeError
@@ -16,8 +15,6 @@ _OPERATION: Final = "KV-Operation"
 _REMOVED: Final = {"DEL", "PURGE"}
 _LIMIT_MARKER: Final = "Nats-Marker-Reason"
 _MARKS: Final = (_OPERATION.encode(), _LIMIT_MARKER.encode())
-_WRONG_LAST_SEQUENCE: Final = (10071, 10164)
-_MESSAGE_TOO_LARGE: Final = 10054
 
 
 class Entry(NamedTuple):
@@ -28,10 +25,6 @@ class Entry(NamedTuple):
 
 
 NOTHING: Final = Entry(None, 0)
-
-
-class ChangedError(Exception):
-    """The key is no longer at the revision it was to be changed from; nothing was written."""
 
 
 class Bucket:
@@ -70,15 +63,10 @@ class Bucket:
         size, limit = message_size(data, headers), self._connection.max_payload
         if size > limit:
             raise TooLargeError(f"'{key}' would take {size} bytes; the server takes at most {limit}")
-        with translated():
-            try:
-                return await self._connection.publish(kv_subject(self._bucket, key), data, headers, is_urgent=is_urgent)
-            except APIError as error:
-                if error.err_code in _WRONG_LAST_SEQUENCE:
-                    raise ChangedError from error
-                if error.err_code == _MESSAGE_TOO_LARGE:
-                    raise TooLargeError(f"'{key}' is larger than the bucket {self._bucket} takes") from error
-                raise
+        try:
+            return await self._connection.publish(kv_subject(self._bucket, key), data, headers, is_urgent=is_urgent)
+        except TooLargeError as error:
+            raise TooLargeError(f"'{key}' is larger than the bucket {self._bucket} takes: {error}") from error
 
     async def sync(self) -> None:
         """Return when all that the bucket holds is durable."""
@@ -87,8 +75,7 @@ class Bucket:
     async def purge(self, key: str) -> None:
         """Remove all the key ever held; a marker stays, so that those who watch see it."""
         headers = {_OPERATION: "PURGE", Header.ROLLUP.value: "sub"}
-        with translated():
-            await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
+        await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
 
 
 def is_removal(headers: bytes) -> bool:

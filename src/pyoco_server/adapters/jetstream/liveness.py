@@ -13,8 +13,9 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names, kv_subject
+from pyoco_server.adapters.jetstream.translation import NATS_ERRORS, translated
 from pyoco_server.app.ports import Unsubscribe, WorkerRecord
 from pyoco_server.app.ports.liveness import Sign
 
@@ -62,7 +63,7 @@ class JetStreamLiveness:
                 await self._connection.nc.ask(subject, b"", b"", timeout=timeout)
         except nats.errors.NoRespondersError:
             return Sign.NOBODY
-        except UNREACHABLE:
+        except NATS_ERRORS:
             return Sign.UNKNOWN
         return Sign.ANSWERED
 
@@ -71,8 +72,8 @@ async def answer_as(instance_id: str, connection: Connection, names: Names) -> N
     """From now on, as long as there is a connection, whoever asks for the process is answered."""
 
     async def answer(message: Msg) -> None:
-        with contextlib.suppress(*UNREACHABLE):
+        with contextlib.suppress(*NATS_ERRORS):
             await connection.nc.publish(message.reply)
 
-    with contextlib.suppress(*UNREACHABLE):  # what is listened to is told to the server again when it is back
+    with contextlib.suppress(*NATS_ERRORS):  # what is listened to is told to the server again when it is back
         await connection.nc.subscribe(names.alive_subject(instance_id), cb=answer)

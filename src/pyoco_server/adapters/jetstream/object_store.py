@@ -8,6 +8,7 @@ is there, and a chunk that is missing is noticed instead of waited for.
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,13 +16,13 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from nats.js.errors import APIError
 
 from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.jetstream.connection import Connection, translated
-from pyoco_server.adapters.jetstream.event_log import AFTER, CONFLICTS
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.event_log import AFTER
 from pyoco_server.adapters.jetstream.names import object_name, object_stream
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
+from pyoco_server.adapters.jetstream.translation import ChangedError, RefusedError, translated
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.wheels import Read
 from pyoco_server.errors import PyocoServerError
@@ -111,10 +112,12 @@ class ObjectBucket:
         size = min(CHUNK_BYTES, self._connection.max_payload - _ROOM_FOR_HEADERS)
         info = ObjectInfo(name=name, bucket=self.bucket, nuid=self._new_id(), options=Options(size))
         try:
-            with translated():
-                await self._put_chunks(info, read, size)
-        except UnavailableError:
-            raise  # whoever cannot be reached cannot remove anything either
+            await self._put_chunks(info, read, size)
+        except UnavailableError as error:
+            if isinstance(error, RefusedError):  # the server answers, so it can remove what it has stored
+                with contextlib.suppress(UnavailableError):
+                    await asyncio.shield(self.drop_chunks(info.nuid))
+            raise
         except BaseException:
             await asyncio.shield(self.drop_chunks(info.nuid))
             raise
@@ -142,12 +145,9 @@ class ObjectBucket:
         if of_all:
             headers[_OF_SUBJECT] = f"$O.{self.bucket}.M.>"
         try:
-            with translated():
-                await self._connection.publish(self._subject(info.name), msgspec.json.encode(info), headers)
-        except APIError as error:
-            if error.err_code in CONFLICTS:
-                return False
-            raise
+            await self._connection.publish(self._subject(info.name), msgspec.json.encode(info), headers)
+        except ChangedError:
+            return False
         return True
 
     async def chunks(self, info: ObjectInfo) -> AsyncIterator[bytes]:

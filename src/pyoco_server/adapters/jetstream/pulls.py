@@ -18,7 +18,8 @@ import nats.errors
 from nats.aio.subscription import Subscription
 
 from pyoco_server.adapters.jetstream.client import AWAY_SEC, parsed_headers
-from pyoco_server.adapters.jetstream.connection import UNREACHABLE, Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.translation import NATS_ERRORS, translated
 from pyoco_server.app.ports import UnavailableError
 
 HEARTBEAT_SEC: Final = 1.0
@@ -270,7 +271,7 @@ class Pulls:
 
     async def _send_back(self, message: Pulled) -> None:
         """Let somebody else have the job now; should that fail, it comes back after the ack wait."""
-        with contextlib.suppress(*UNREACHABLE):
+        with contextlib.suppress(*NATS_ERRORS):
             await self._connection.nc.tell(message.reply, _NAK)
 
     def _do(self, chore: Coroutine[Any, Any, None]) -> None:

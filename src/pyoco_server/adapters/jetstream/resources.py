@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RePublish, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import APIError, NotFoundError
 
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject, object_stream
+from pyoco_server.adapters.jetstream.translation import MissingError, RefusedError, translated
 from pyoco_server.errors import PyocoServerError
 
 _log = logging.getLogger(__name__)
@@ -42,8 +42,7 @@ async def provision(connection: Connection, names: Names) -> Names:
     js = connection.nc.jetstream(timeout=max(_PATIENCE_SEC, connection.request_timeout_sec))
     replicas = names.replicas
     for wanted in wanted_streams(names):
-        with translated():
-            found = await _existing_or_new(js, wanted)
+        found = await _existing_or_new(js, wanted)
         _check(found, wanted)
         if wanted.name == kv_stream(names.workers_bucket) and found.max_age:
             _log.warning(
@@ -71,14 +70,17 @@ async def _existing_or_new(js: JetStreamContext, wanted: StreamConfig) -> Stream
     """Look first: those who may use a stream are not always those who may create one."""
     name = str(wanted.name)
     try:
-        return (await js.stream_info(name)).config
-    except NotFoundError:
+        with translated():
+            return (await js.stream_info(name)).config
+    except MissingError:
         pass
     try:
-        return (await js.add_stream(wanted)).config
-    except APIError as error:
-        if error.err_code == _NAME_IN_USE:  # somebody was quicker, with settings of their own
-            return (await js.stream_info(name)).config
+        with translated():
+            return (await js.add_stream(wanted)).config
+    except RefusedError as error:
+        if error.err_code == _NAME_IN_USE:  # another process created it first, with its own settings
+            with translated():
+                return (await js.stream_info(name)).config
         if error.err_code == _SUBJECTS_OVERLAP:
             subjects = ", ".join(wanted.subjects or ())
             raise ResourceMismatchError(name, f"another stream has its subjects ({subjects}) already") from error

@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from nats.js.errors import NotFoundError
-
 from pyoco_server.adapters.jetstream.client import header_value
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.kv import entry_of, is_removal
 from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
 from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.translation import MissingError, translated
 from pyoco_server.app.ports import FeedState, SnapshotChange, UnavailableError
 from pyoco_server.app.ports.run_index import Announced, has_enough
 
@@ -62,11 +61,11 @@ class JetStreamSnapshotFeed:
 
     async def state(self) -> FeedState:
         """What there is to read. The stream's birthday tells it from one that was deleted."""
-        with translated():
-            try:
+        try:
+            with translated():
                 info = await self._connection.js.stream_info(self._stream)
-            except NotFoundError as error:
-                raise UnavailableError(f"there is no stream {self._stream}") from error
+        except MissingError as error:
+            raise UnavailableError(f"there is no stream {self._stream}") from error
         return FeedState(f"{self._stream} of {info.created}", info.state.first_seq, info.state.last_seq)
 
     async def wait(self, timeout_sec: float) -> None:

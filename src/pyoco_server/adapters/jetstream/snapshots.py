@@ -3,8 +3,9 @@
 from typing import Final
 
 from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError, Entry
+from pyoco_server.adapters.jetstream.kv import Bucket, Entry
 from pyoco_server.adapters.jetstream.names import Names, subject_token
+from pyoco_server.adapters.jetstream.translation import ChangedError
 from pyoco_server.app.ports import ForeignSnapshotError, StoredSnapshot, UnavailableError, head_of
 
 _MOST_TRIES: Final = 50

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 from nats.aio.msg import Msg
-from nats.js.errors import APIError, NotFoundError
 
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.consumers import Consumer, Consumers
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.stream_reader import StoredMessage, StreamReader
+from pyoco_server.adapters.jetstream.translation import MissingError, RefusedError, translated
 from pyoco_server.app.ports import UnavailableError, Unsubscribe
 from pyoco_server.app.ports.work_queue import OnSpent, SpentJob
 
@@ -72,7 +72,7 @@ class JetStreamSpentJobs:
         try:
             consumers = await self._consumers.all()
             stored = await self._stored()
-        except NotFoundError as error:
+        except MissingError as error:
             raise UnavailableError(f"there is no stream {self._names.work_stream}") from error
         for consumer in consumers:
             accounted = consumer.num_pending + consumer.num_ack_pending
@@ -83,16 +83,13 @@ class JetStreamSpentJobs:
     async def remove(self, number: int) -> bool:
         """Delete the message; False if it is gone already."""
         request = msgspec.json.encode({"seq": number, "no_erase": True})
-        with translated():
-            answer = await self._connection.nc.request(
-                f"$JS.API.STREAM.MSG.DELETE.{self._names.work_stream}",
-                request,
-                timeout=self._connection.request_timeout_sec,
-            )
-            error = msgspec.json.decode(answer.data, type=_Deleted).error
-            if error is not None and error.get("err_code") not in _GONE:
-                APIError.from_error(error)  # raises what fits the code
-        return error is None
+        try:
+            await self._connection.request(f"STREAM.MSG.DELETE.{self._names.work_stream}", request)
+        except RefusedError as error:
+            if error.err_code not in _GONE:
+                raise
+            return False
+        return True
 
     async def _stored(self) -> dict[str, int]:
         """How many messages there are of each tag; of tags that have any."""
@@ -122,7 +119,3 @@ class JetStreamSpentJobs:
         if not tag or "." in tag:
             return None  # nobody can have queued it for a worker of ours
         return SpentJob(message.sequence, tag, message.subject, message.data, times_delivered)
-
-
-class _Deleted(msgspec.Struct):
-    error: dict[str, object] | None = None

@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 from pyoco_server.adapters.jetstream.client import NatsClient
 from pyoco_server.adapters.jetstream.group_sync import Done, FileSyncer, StreamGroup, Syncer
 from pyoco_server.adapters.jetstream.store_files import StreamFiles, SyncFile, sync_file
+from pyoco_server.adapters.jetstream.translation import NATS_ERRORS, in_words
 from pyoco_server.adapters.store_address import leaves_syncing, streams_dir
 from pyoco_server.app.ports import UnavailableError
 
@@ -29,10 +30,9 @@ _STREAM: Final = re.compile(r"[^\x00-\x20./\\*>\x7f]+")
 class StoreSync:
     """Syncs for the users of one connection, whichever server that leads to."""
 
-    def __init__(self, client: NatsClient, *, timeout_sec: float, unreachable: tuple[type[Exception], ...]) -> None:
+    def __init__(self, client: NatsClient, *, timeout_sec: float) -> None:
         self._client = client
         self._timeout_sec = timeout_sec
-        self._unreachable = unreachable
         self._server_name = ""
         self._groups: dict[str, StreamGroup] | None = None
         self._is_closed = False
@@ -80,19 +80,16 @@ class StoreSync:
             if not (directory / stream).is_dir():  # nobody can have us wait for what they invent
                 raise UnavailableError(f"there is no stream {stream}")
             return FileSyncer(StreamFiles(directory / stream, sync=self.sync_file), name=stream)
-        return _AskingSyncer(self._client, stream, timeout_sec=self._timeout_sec, unreachable=self._unreachable)
+        return _AskingSyncer(self._client, stream, timeout_sec=self._timeout_sec)
 
 
 class _AskingSyncer:
     """Lets somebody sync who can reach the store."""
 
-    def __init__(
-        self, client: NatsClient, stream: str, *, timeout_sec: float, unreachable: tuple[type[Exception], ...]
-    ) -> None:
+    def __init__(self, client: NatsClient, stream: str, *, timeout_sec: float) -> None:
         self._client = client
         self._stream = stream
         self._timeout_sec = timeout_sec
-        self._unreachable = unreachable
         self._asking: asyncio.Task[None] | None = None
 
     def begin(self, done: Done) -> None:
@@ -107,8 +104,8 @@ class _AskingSyncer:
     async def _ask(self, done: Done) -> None:
         try:
             answer = await self._client.ask(SYNC_SUBJECT, self._stream.encode(), b"", timeout=self._timeout_sec)
-        except self._unreachable as error:
-            done(UnavailableError(f"nobody who runs the embedded NATS server syncs its store: {error}"))
+        except NATS_ERRORS as error:
+            done(UnavailableError(f"nobody who runs the embedded NATS server syncs its store: {in_words(error)}"))
             return
         except Exception as error:
             done(UnavailableError(f"the stream {self._stream} was not synced: {error!r:.200}"))
@@ -116,7 +113,7 @@ class _AskingSyncer:
         done(None if answer.data == _DONE else UnavailableError(answer.data.decode(errors="replace")))
 
 
-async def serve_syncs(client: NatsClient, syncs: StoreSync, *, unreachable: tuple[type[Exception], ...]) -> None:
+async def serve_syncs(client: NatsClient, syncs: StoreSync) -> None:
     """From now on, sync for those who cannot; nothing to do where that is not needed, or not possible from here."""
     if not syncs.is_local():
         return
@@ -132,7 +129,7 @@ async def serve_syncs(client: NatsClient, syncs: StoreSync, *, unreachable: tupl
                 await group.wait()
         except UnavailableError as error:
             said = str(error).encode()
-        with contextlib.suppress(*unreachable):
+        with contextlib.suppress(*NATS_ERRORS):
             await client.publish(message.reply, said)
 
     async def asked(message: Msg) -> None:  # several at once: they share a sync
@@ -140,5 +137,5 @@ async def serve_syncs(client: NatsClient, syncs: StoreSync, *, unreachable: tupl
         answering.add(task)
         task.add_done_callback(answering.discard)
 
-    with contextlib.suppress(*unreachable):  # what is listened to is told to the server again when it is back
+    with contextlib.suppress(*NATS_ERRORS):  # what is listened to is told to the server again when it is back
         await client.subscribe(SYNC_SUBJECT, cb=asked)

@@ -15,7 +15,8 @@ import msgspec
 import nats.errors
 
 from pyoco_server.adapters.jetstream.client import parsed_headers
-from pyoco_server.adapters.jetstream.connection import Connection, translated
+from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.translation import translated
 from pyoco_server.app.ports import UnavailableError
 
 PAGE_MESSAGES: Final = 500

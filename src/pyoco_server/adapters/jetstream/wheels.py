@@ -15,9 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError
+from pyoco_server.adapters.jetstream.kv import Bucket
 from pyoco_server.adapters.jetstream.names import Names, bucket_key
 from pyoco_server.adapters.jetstream.object_store import ObjectBucket, ObjectInfo, Told, digest_hex, digest_text
+from pyoco_server.adapters.jetstream.translation import ChangedError
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.wheels import Admit, NewWheel, Read, Wheel, WheelEvent
 from pyoco_server.errors import PyocoServerError

@@ -1,15 +1,16 @@
 """The queue on JetStream: a stream of jobs, a consumer a tag, and pulls that mend themselves."""
 
 import asyncio
+import contextlib
 from typing import Final
 
 from nats.js.api import Header
-from nats.js.errors import NotFoundError
 
-from pyoco_server.adapters.jetstream.connection import Connection, message_size, translated
+from pyoco_server.adapters.jetstream.connection import Connection, message_size
 from pyoco_server.adapters.jetstream.consumers import Consumer, Consumers, Settings
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.pulls import GRACE_SEC, ConsumerGoneError, Pulled, Pulls
+from pyoco_server.adapters.jetstream.translation import MissingError, translated
 from pyoco_server.app.ports import TooLargeError, UnavailableError
 
 _REFRESH_SEC: Final = 30.0
@@ -67,8 +68,7 @@ class JetStreamDelivery:
             self._held_until = said_at + self._ack_wait_sec
 
     async def _say(self, word: bytes) -> None:
-        with translated():
-            await self._connection.say(self._message.reply, word)
+        await self._connection.say(self._message.reply, word)
 
 
 class _Binding:
@@ -104,8 +104,20 @@ class JetStreamWorkQueue:
         size = message_size(body, headers)
         if size > self._connection.max_payload:
             raise TooLargeError(f"a job of {size} bytes is too large; at most {self._connection.max_payload} will do")
-        with translated():
+        try:
             await self._connection.publish(subject, body, headers)
+        except TooLargeError as error:
+            raise TooLargeError(
+                f"a job of {size} bytes is larger than the stream {self._names.work_stream} takes{await self._most()}: "
+                "send less in params and in the flow.yaml, or raise max_msg_size of that stream"
+            ) from error
+
+    async def _most(self) -> str:
+        """The stream's limit in words; nothing if it cannot be found out now."""
+        with contextlib.suppress(UnavailableError), translated():
+            info = await self._connection.js.stream_info(self._names.work_stream)
+            return f" (max_msg_size is {info.config.max_msg_size})"
+        return ""
 
     async def prepare(self, tag: str) -> None:
         """Make sure that there is a consumer for the tag; one that exists stays as it is."""
@@ -132,15 +144,15 @@ class JetStreamWorkQueue:
     async def backlog(self, tag: str) -> int:
         """How many jobs of the tag nobody has pulled yet; the newest may be missing for a moment."""
         subject, binding = self._names.work_subject(tag), self._bindings.get(tag)
-        with translated():
-            try:
-                consumers = self._consumers
-                consumer = await (consumers.find(binding.consumer.name) if binding else consumers.of_tag(tag))
-                if consumer is not None:
-                    return consumer.num_pending
+        consumers = self._consumers
+        consumer = await (consumers.find(binding.consumer.name) if binding else consumers.of_tag(tag))
+        if consumer is not None:
+            return consumer.num_pending
+        try:
+            with translated():
                 info = await self._connection.js.stream_info(self._names.work_stream, subjects_filter=subject)
-            except NotFoundError as error:
-                raise UnavailableError(f"there is no stream {self._names.work_stream}") from error
+        except MissingError as error:
+            raise UnavailableError(f"there is no stream {self._names.work_stream}") from error
         return (info.state.subjects or {}).get(subject, 0)
 
     async def stalled(self, tag: str) -> bool:

@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 
 from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.kv import Bucket, ChangedError
+from pyoco_server.adapters.jetstream.kv import Bucket
 from pyoco_server.adapters.jetstream.names import Names, bucket_key
+from pyoco_server.adapters.jetstream.translation import ChangedError
 from pyoco_server.app.ports import UnavailableError, WorkerRecord
 from pyoco_server.errors import InvalidInputError
 

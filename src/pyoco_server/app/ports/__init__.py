@@ -5,7 +5,7 @@ Every port has two adapters, in memory and on NATS JetStream, held to one contra
 
 from pyoco_server.app.ports.dead_letters import DeadLetter, DeadLetters
 from pyoco_server.app.ports.engine import Clock, NewId, Workshop
-from pyoco_server.app.ports.errors import LogConflictError, TooLargeError, UnavailableError
+from pyoco_server.app.ports.errors import LogConflictError, NotStoredError, TooLargeError, UnavailableError
 from pyoco_server.app.ports.event_log import EventLog, OnAppend, Unsubscribe
 from pyoco_server.app.ports.graphs import GraphRegistry
 from pyoco_server.app.ports.outputs import OutputStore
@@ -55,6 +55,7 @@ __all__ = [
     "Latencies",
     "LogConflictError",
     "NewId",
+    "NotStoredError",
     "OnAppend",
     "OutputStore",
     "RunFilter",

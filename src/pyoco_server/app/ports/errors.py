@@ -15,6 +15,10 @@ class UnavailableError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0003"
 
 
+class NotStoredError(UnavailableError):
+    """The outside could not be asked, or answered that it stored nothing: here the outcome is known."""
+
+
 class LogConflictError(PyocoServerError):
     """Somebody else appended first; nothing was written."""
 
