@@ -68,6 +68,20 @@ def named(fault: Fault) -> str:
     return f"{fault['err_code']}" if isinstance(fault, dict) else type(fault).__name__
 
 
+_READS: Final = (
+    "$JS.API.DIRECT.GET.",
+    "$JS.API.STREAM.MSG.GET.",
+    "$JS.API.STREAM.INFO.",
+    "$JS.API.CONSUMER.INFO.",
+    "$JS.API.CONSUMER.LIST.",
+)
+
+
+def is_write(subject: str) -> bool:
+    """Does an operation on this subject change anything?"""
+    return not subject.startswith(_READS)
+
+
 def only(number: int) -> Callable[[int, str], bool]:
     """Hits one operation: the first has the number 0."""
     return lambda at, _subject: at == number
@@ -79,7 +93,9 @@ class FaultyClient:
     ``is_hit`` decides by the number (0 first) and the subject of an operation. What fails never reaches the server.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, affects: Callable[[str], bool] = lambda _subject: True) -> None:
+        """``affects`` says of which subjects operations are counted; others never fail."""
+        self._affects = affects
         self.subjects: list[str] = []
         """Of the operations there were."""
         self.hits = 0
@@ -93,6 +109,8 @@ class FaultyClient:
         self._is_hit = is_hit or (lambda _number, _subject: fault is not None)
 
     def _failing(self, subject: str, *, is_answered: bool = True) -> Fault | None:
+        if not self._affects(subject):
+            return None
         number = len(self.subjects)
         self.subjects.append(subject)
         if self._fault is None or not self._is_hit(number, subject):

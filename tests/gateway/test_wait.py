@@ -123,6 +123,9 @@ class Lagging:
     async def sync(self) -> None:
         await self.inner.sync()
 
+    async def forbid(self, run_id: str) -> bool:
+        return await self.inner.forbid(run_id)
+
     async def delete(self, run_id: str) -> None:
         await self.inner.delete(run_id)
 

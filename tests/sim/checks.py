@@ -8,7 +8,7 @@ import msgspec
 from pyoco_server.app.command_desk import KEY
 from pyoco_server.app.ports import LOG_STATUS, RunQuery
 from pyoco_server.app.projection import RunProjection
-from pyoco_server.app.submitting import was_taken_back
+from pyoco_server.app.retracting import was_taken_back
 from pyoco_server.core import Event, ExecutionState, fold, read_graph
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
 from pyoco_server.core.state import initial_state
@@ -55,6 +55,8 @@ def _snapshot_problem(world: "World", run_id: str) -> Problem | None:
     stored = at_once(world.store.snapshots.inner.read(run_id))
     if stored is None:
         return name, f"{run_id} has no snapshot"
+    if not events:
+        return name, f"{run_id} has a snapshot, and no log"
     projection = RunProjection(run_id)
     projection.listen(events, fold(events))
     shown = projection.snapshot(position=position)

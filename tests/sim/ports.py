@@ -97,11 +97,14 @@ class SimSnapshots:
         self.inner = MemorySnapshots()
         self.on_regress: Callable[[str], None] = lambda _details: None
         self._network = network
+        self._forbidden: set[str] = set()
 
     async def write(
         self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
     ) -> int | None:
         async def write() -> int | None:
+            if revision == 0 and run_id in self._forbidden:  # a message that comes late is refused for its revision
+                return None
             before = await self.inner.read(run_id)
             written = await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
             stored = await self.inner.read(run_id)
@@ -116,6 +119,15 @@ class SimSnapshots:
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         return await self._network.call(f"look at {run_id}", lambda: self.inner.read(run_id), reads=True)
+
+    async def forbid(self, run_id: str) -> bool:
+        async def forbid() -> bool:
+            is_free = await self.inner.forbid(run_id)
+            if is_free:
+                self._forbidden.add(run_id)
+            return is_free
+
+        return await self._network.call(f"forbid snapshot {run_id}", forbid)
 
     async def delete(self, run_id: str) -> None:
         await self._network.call(f"delete snapshot {run_id}", lambda: self.inner.delete(run_id))

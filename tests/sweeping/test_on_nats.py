@@ -12,8 +12,9 @@ from pyoco_server.adapters.jetstream.kv import Bucket
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
 from pyoco_server.app import sweeping
+from pyoco_server.app.retracting import was_taken_back
 from pyoco_server.app.spent_jobs import LOOK_SEC
-from pyoco_server.app.submitting import Submission, was_taken_back
+from pyoco_server.app.submitting import Submission
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.bootstrap.platform import Platform, open_platform, submitter
 from pyoco_server.core import Actor, ActorKind, fold

@@ -5,7 +5,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 
 from pyoco_server.app.lagging import Lagging
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.submitting import NOT_ACCEPTED, was_taken_back
+from pyoco_server.app.retracting import NOT_ACCEPTED, was_taken_back
 from tests.engine.flows import Calls
 from tests.sweeping.swept import CREATION, Swept, desk_with_graph, sweeping
 from tests.worker.faulty import Fault

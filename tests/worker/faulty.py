@@ -13,6 +13,7 @@ from pyoco_server.adapters.memory.workers import MemoryWorkerRegistry
 from pyoco_server.app.ports import (
     DeadLetter,
     Delivery,
+    NotStoredError,
     OnAppend,
     StoredSnapshot,
     TooLargeError,
@@ -36,6 +37,16 @@ class Fault(Enum):
     """It is done, and nobody is told."""
     TOO_LARGE = auto()
     """It is refused for its size."""
+    REFUSED = auto()
+    """It is refused: nothing was stored."""
+    BROKEN = auto()
+    """It raises an error that the port does not document, before anything is done."""
+    BROKEN_AFTER = auto()
+    """The same, after everything is done."""
+
+
+class UndocumentedError(Exception):
+    """What no port is documented to raise."""
 
 
 class Trouble:
@@ -46,6 +57,8 @@ class Trouble:
         """All calls there were."""
         self.meanwhile: dict[str, Callable[[], Awaitable[object]]] = {}
         """What happens just before the next call of that name, once."""
+        self.before_answer: dict[str, Callable[[], Awaitable[object]]] = {}
+        """What happens when the next call of that name is done and not yet answered, once."""
         self.otherwise: Callable[[], Fault] = lambda: Fault.NONE
         """What becomes of calls nothing was planned for."""
         self._planned: dict[str, deque[Fault]] = {}
@@ -69,9 +82,18 @@ class Trouble:
         fault = planned.popleft() if planned else self._always.get(name, self.otherwise())
         if fault is Fault.TOO_LARGE:
             raise TooLargeError(f"{name}: too large")
+        if fault is Fault.REFUSED:
+            raise NotStoredError(f"{name}: refused")
+        if fault is Fault.BROKEN:
+            raise UndocumentedError(name)
         if fault is Fault.NOT_DONE:
             raise UnavailableError(f"{name}: no answer")
         answer = await call()
+        done = self.before_answer.pop(name, None)
+        if done is not None:
+            await done()
+        if fault is Fault.BROKEN_AFTER:
+            raise UndocumentedError(name)
         if fault is Fault.UNANSWERED:
             raise UnavailableError(f"{name}: no answer")
         return answer
@@ -83,9 +105,12 @@ class FaultyLog:
     def __init__(self, trouble: Trouble) -> None:
         self.inner = MemoryEventLog()
         self.silent = False
+        self.offered: list[Sequence[Event]] = []
+        """All commits there were to append, whatever became of them."""
         self._trouble = trouble
 
     async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
+        self.offered.append(commit)
         return await self._trouble.through(
             "log.append", lambda: self.inner.append(execution_id, commit, after=after, quiet=quiet)
         )
@@ -128,6 +153,9 @@ class FaultySnapshots:
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         return await self._trouble.through("snapshots.read", lambda: self.inner.read(run_id))
+
+    async def forbid(self, run_id: str) -> bool:
+        return await self._trouble.through("snapshots.forbid", lambda: self.inner.forbid(run_id))
 
     async def delete(self, run_id: str) -> None:
         await self._trouble.through("snapshots.delete", lambda: self.inner.delete(run_id))

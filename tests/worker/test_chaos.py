@@ -13,7 +13,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco_server import wait
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.projection import RunProjection
-from pyoco_server.app.submitting import was_taken_back
+from pyoco_server.app.retracting import was_taken_back
 from pyoco_server.core import CommandRejected, Event, fold
 from pyoco_server.core.payloads import NodeSucceeded
 from tests.engine.flows import Calls, approval_flow, fan_flow, program_flow

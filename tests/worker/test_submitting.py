@@ -9,10 +9,11 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 
 from pyoco_server.app.jobs import decode_job
 from pyoco_server.app.ports import LogConflictError, TooLargeError, UnavailableError
+from pyoco_server.app.retracting import NOT_ACCEPTED
 from pyoco_server.app.submitting import SLOW_SEC, Submission
 from pyoco_server.worker.dispositions import Ack
 from tests.engine.flows import Calls
-from tests.worker.faulty import Fault
+from tests.worker.faulty import Fault, UndocumentedError
 from tests.worker.world import USER, World, attempt
 
 FAILING = (Fault.NOT_DONE, Fault.UNANSWERED)
@@ -184,6 +185,132 @@ def test_what_is_too_large_is_refused_and_taken_back(call: str) -> None:
         with pytest.raises(TooLargeError):
             await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1")
         assert await world.stored("run-1") == {}
+        await check_nothing_runs(world)
+
+    attempt(body)
+
+
+ANY = [fault for fault in Fault if fault is not Fault.NONE]
+WRITES = ["log.append", "snapshots.write", "queue.publish"]
+
+
+@pytest.mark.spec("004 REQ-0003")
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("fault", ANY)
+@pytest.mark.parametrize("call", [*WRITES, "snapshots.sync"])
+def test_a_submission_that_is_not_answered_leaves_no_run(call: str, fault: Fault, is_shared: bool) -> None:
+    """Whatever a write raises. Under a key, a write that got there may mean that the run is accepted."""
+
+    async def body(world: World) -> None:
+        world.trouble.next(call, fault)
+        try:
+            await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1", is_shared=is_shared)
+        except (UnavailableError, TooLargeError, UndocumentedError):
+            assert await world.stored("run-1") == {}
+            await check_nothing_runs(world)
+        else:
+            assert is_shared
+            assert (await world.stored("run-1"))["status"] == "PENDING"
+            assert await world.queue.backlog("default") == 1
+            assert await world.types("run-1") == ["EXECUTION_CREATED"]
+
+    attempt(body)
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.TOO_LARGE])
+def test_nothing_is_retracted_when_it_is_known_that_nothing_was_stored(fault: Fault) -> None:
+    async def body(world: World) -> None:
+        world.trouble.always("log.append", fault)
+        with pytest.raises((UnavailableError, TooLargeError)):
+            await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1")
+        assert world.trouble.calls == ["log.append"]
+
+    attempt(body)
+
+
+@pytest.mark.parametrize("fault", [Fault.UNANSWERED, Fault.BROKEN_AFTER])
+def test_a_shared_run_that_a_worker_has_started_is_accepted(fault: Fault) -> None:
+    """Its job was queued without an answer: the log has moved on, so another request may have been answered for it."""
+
+    async def body(world: World) -> None:
+        hand = world.hand({"one": Flow("one") >> Calls().task("only", 1)})
+
+        async def work() -> None:
+            delivery = await world.queue.inner.pull("default", timeout_sec=0)
+            assert delivery is not None
+            assert await hand.handle(delivery) == Ack()
+
+        world.trouble.next("queue.publish", fault)
+        world.trouble.before_answer["queue.publish"] = work
+        snapshot = await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1", is_shared=True)
+        assert snapshot["status"] == "PENDING"
+        assert (await world.state("run-1")).status == "COMPLETED"
+
+    attempt(body)
+
+
+def test_a_run_that_has_ended_before_it_could_be_retracted_is_accepted() -> None:
+    async def body(world: World) -> None:
+        hand = world.hand({"one": Flow("one") >> Calls().task("only", 1)})
+
+        async def work() -> None:
+            delivery = await world.queue.inner.pull("default", timeout_sec=0)
+            assert delivery is not None
+            assert await hand.handle(delivery) == Ack()
+
+        world.trouble.next("queue.publish", Fault.UNANSWERED)
+        world.trouble.before_answer["queue.publish"] = work
+        snapshot = await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1")
+        assert snapshot["status"] == "PENDING"
+        assert (await world.stored("run-1"))["status"] == "COMPLETED"
+
+    attempt(body)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_creation_that_arrives_while_it_is_retracted_is_closed(is_shared: bool) -> None:
+    """Its first event is that of the commit which closes the log of a creation that never arrived."""
+
+    async def body(world: World) -> None:
+        async def arrive() -> None:
+            await world.log.inner.append("run-1", world.log.offered[0], after=0)
+
+        async def look_again() -> None:
+            world.trouble.meanwhile["log.read"] = arrive
+
+        world.trouble.next("log.append", Fault.NOT_DONE, Fault.NOT_DONE)
+        world.trouble.meanwhile["log.read"] = look_again
+        with pytest.raises(UnavailableError):
+            await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1", is_shared=is_shared)
+        assert (await world.state("run-1")).cancel_reason == NOT_ACCEPTED
+        assert await world.stored("run-1") == {}
+
+    attempt(body)
+
+
+def test_a_shared_run_is_seen_only_when_all_of_it_is_there() -> None:
+    async def body(world: World) -> None:
+        async def look() -> None:
+            assert await world.stored("run-1") == {}
+            assert await world.queue.backlog("default") == 1
+
+        world.trouble.meanwhile["snapshots.write"] = look
+        await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1", is_shared=True)
+        assert (await world.stored("run-1"))["status"] == "PENDING"
+
+    attempt(body)
+
+
+def test_what_could_not_be_retracted_is_retracted_when_that_is_possible_again() -> None:
+    async def body(world: World) -> None:
+        world.trouble.next("queue.publish", Fault.UNANSWERED)
+        world.trouble.always("log.read", Fault.NOT_DONE)
+        await refused(world)
+        await world.pass_time(600)
+        assert (await world.state("run-1")).status == "ACTIVE"
+        world.trouble.always("log.read", Fault.NONE)
+        await world.pass_time(30)
+        assert (await world.state("run-1")).cancel_reason == NOT_ACCEPTED
         await check_nothing_runs(world)
 
     attempt(body)

@@ -11,9 +11,9 @@ import math
 from typing import Final
 
 from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, Snapshots, UnavailableError, head_of
+from pyoco_server.app.retracting import was_taken_back
 from pyoco_server.app.run_desk import RunDesk, RunNotFoundError
 from pyoco_server.app.statuses import RunStatus
-from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.logs import log_error
 

@@ -96,6 +96,10 @@ class TenantSnapshots:
         """Return when all that is stored is durable."""
         await self._snapshots.sync()
 
+    async def forbid(self, run_id: str) -> bool:
+        """Refuse a first write that is still on its way; False if there is a snapshot."""
+        return await self._snapshots.forbid(run_id)
+
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""
         if not await self.is_foreign(run_id):

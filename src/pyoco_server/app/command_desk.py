@@ -13,7 +13,7 @@ import msgspec
 
 from pyoco_server.app.idempotency import IdempotencyKeyError
 from pyoco_server.app.outside_values import check_command
-from pyoco_server.app.ports import GraphRegistry, UnavailableError
+from pyoco_server.app.ports import GraphRegistry, TooLargeError, UnavailableError
 from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
 from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.run_queries import may_see, visible_run
@@ -92,6 +92,7 @@ class CommandDesk:
         """Create an execution on a registered graph; InvalidInputError if there is no such graph."""
         given = dict(asked.fields)
         check_command({**given, "type": "CreateExecution"})
+        is_shared = asked.key is not None or given.get("executionId") is not None
         if given.get("executionId") is None:
             seed = f"{asked.tenant_id or ''}\n{asked.key}"
             given["executionId"] = str(uuid.uuid5(_NAMESPACE, seed) if asked.key is not None else uuid.uuid4())
@@ -101,10 +102,10 @@ class CommandDesk:
         encoded = await self._graphs.get(command.graph_id)
         if encoded is None:
             raise InvalidInputError(f"graphId: no graph is registered as '{command.graph_id}'; PUT it to /graphs first")
-        execution = self._desk.execution(command.execution_id, graph_from_dict(encoded))
-        created = _stamped(_owned(command, asked, execution.clock.now().timestamp()), asked.key, of=command)
+        run = self._desk.new(command.execution_id, graph_from_dict(encoded))
+        created = _stamped(_owned(command, asked, run.execution.clock.now().timestamp()), asked.key, of=command)
         try:
-            events = await execution.do(created)
+            events = await self._desk.create(run, created, is_shared=is_shared)
         except CommandRejected:  # it exists already
             if asked.key is None:
                 raise
@@ -112,7 +113,6 @@ class CommandDesk:
             if not _was_given(found.events, asked.key, command):
                 raise
             return Answer(command.execution_id, [], found)
-        run = await self._desk.open(command.execution_id)
         await self._desk.write(run)
         return Answer(command.execution_id, events, run)
 
@@ -158,7 +158,7 @@ class CommandDesk:
         """A run of ours goes on by a worker's hands; the log has the resume, so a job that is lost is made up for."""
         try:
             await self._desk.wake(run)
-        except UnavailableError:
+        except (UnavailableError, TooLargeError):
             extra = {"action": "wake_failed", "run_id": run.execution.execution_id}
             _log.warning("the log has it, but no worker was told", extra=extra)
 

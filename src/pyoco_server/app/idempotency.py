@@ -11,8 +11,9 @@ from typing import ClassVar, Final
 import msgspec
 
 from pyoco_server.app.ports import LogConflictError, Snapshots, UnavailableError
-from pyoco_server.app.run_desk import OpenRun, RunDesk
-from pyoco_server.app.submitting import NOT_ACCEPTED, Submission, Submitter
+from pyoco_server.app.retracting import NOT_ACCEPTED
+from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
+from pyoco_server.app.submitting import Submission, Submitter
 from pyoco_server.core import Actor
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
@@ -78,7 +79,10 @@ class Once:
         is a snapshot, or somebody has gone on with the run, it is never taken back.
         """
         for _ in range(_LOOKS):
-            run = await self._desk.open(run_id)
+            try:
+                run = await self._desk.open(run_id)
+            except RunNotFoundError as error:
+                raise UnavailableError("the log has the same request already, and cannot be read; try again") from error
             if run.execution.state.cancel_reason == NOT_ACCEPTED:
                 return None
             if len(run.events) > 1:

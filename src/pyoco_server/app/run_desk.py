@@ -4,6 +4,7 @@ Nobody here has the flow's code: the log tells the graph, and that is enough to 
 from it. Work that becomes possible is left to a worker, who is told by a job.
 """
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from pyoco_server.app.ports import (
     ForeignSnapshotError,
     LogConflictError,
     NewId,
+    NotStoredError,
     Snapshots,
     StoredSnapshot,
     TooLargeError,
@@ -28,16 +30,18 @@ from pyoco_server.app.ports import (
     WorkQueue,
 )
 from pyoco_server.app.projection import HELD, LET_GO_AT, RunProjection, read_hold
+from pyoco_server.app.retracting import NOT_ACCEPTED, Attempt, Retraction, was_taken_back
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, number, readable
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.statuses import cancel_mode
-from pyoco_server.app.submitting import NOT_ACCEPTED, was_taken_back
 from pyoco_server.app.value_codec import carried
 from pyoco_server.app.waking import WakeUps
 from pyoco_server.core import (
     Actor,
     CancelMode,
+    Command,
+    CommandRejected,
     Commit,
     Event,
     ExecutionState,
@@ -116,23 +120,44 @@ class RunDesk:
         self._new_id = new_id
         self._max_snapshot_bytes = max_snapshot_bytes
         self._in_hands_sec = in_hands_sec
+        self._retraction = Retraction(log=log, snapshots=snapshots, clock=clock, new_id=new_id)
 
     async def open(self, run_id: str) -> OpenRun:
         """Read a run; RunNotFoundError if there is none."""
         events, position = await self._log.read(run_id)
         if not events:
             raise RunNotFoundError(run_id)
-        execution = self.execution(run_id, graph_from_log(events))
-        projection = RunProjection(run_id)
-        execution.subscribe(projection.listen)
-        execution.begin_at(events, position)
-        run = OpenRun(list(events), execution, projection)
+        run = self.new(run_id, graph_from_log(events))
+        run.execution.begin_at(events, position)
+        return run
+
+    def new(self, run_id: str, graph: Graph) -> OpenRun:
+        """A run on a graph, of which nothing has been read."""
+        execution = Execution(run_id, graph, log=self._log, clock=self._clock, new_id=self._new_id)
+        run = OpenRun([], execution, RunProjection(run_id))
+        execution.subscribe(run.projection.listen)
         execution.subscribe(lambda more, _: run.events.extend(more))
         return run
 
-    def execution(self, run_id: str, graph: Graph) -> Execution:
-        """An execution on a graph, of which nothing has been read."""
-        return Execution(run_id, graph, log=self._log, clock=self._clock, new_id=self._new_id)
+    async def create(self, run: OpenRun, create: Command, *, is_shared: bool) -> list[Event]:
+        """Give the command that creates the run; CommandRejected if it exists.
+
+        Whatever else is raised, the run does not exist, or is retracted. Not so where other requests may create the
+        same one (``is_shared``) and the log did not answer: the same request again finds out.
+        """
+        try:
+            return await run.execution.do(create)
+        except (CommandRejected, NotStoredError, TooLargeError):
+            raise
+        except (Exception, asyncio.CancelledError):
+            if not is_shared:
+                await asyncio.shield(self._retraction.retract(self._attempt(run, create)))
+            raise
+
+    def _attempt(self, run: OpenRun, create: Command) -> Attempt:
+        state, now = initial_state(run.execution.execution_id), self._clock.now()
+        created = run.execution.step(state, create, now=now).events[0]
+        return Attempt(created, is_shared=False, graph=run.execution.graph)
 
     async def shown(self, run_id: str) -> JsonObject | None:
         """The run's snapshot, whoever wrote it; None if there is none. SnapshotUnreadableError if it is not one."""

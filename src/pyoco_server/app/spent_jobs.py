@@ -26,10 +26,10 @@ from pyoco_server.app.ports import (
     WorkQueue,
 )
 from pyoco_server.app.ports.work_queue import SpentJob, SpentJobs
+from pyoco_server.app.retracting import was_taken_back
 from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.statuses import RunStatus, run_status
-from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import (
     Actor,
     ActorKind,

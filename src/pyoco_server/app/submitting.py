@@ -2,56 +2,34 @@
 
 import asyncio
 import hashlib
-import logging
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from pyoco_server.app.execution import Execution
 from pyoco_server.app.jobs import Job, encode_job, new_job
 from pyoco_server.app.ports import (
     Clock,
     EventLog,
     ForeignSnapshotError,
+    LogConflictError,
     NewId,
+    NotStoredError,
     Snapshots,
     TooLargeError,
     UnavailableError,
     WorkQueue,
 )
 from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.retracting import Attempt, Retraction, was_taken_back
 from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_size import fitted
-from pyoco_server.core import (
-    Actor,
-    ActorKind,
-    CancelMode,
-    Commit,
-    Event,
-    ExecutionState,
-    fold,
-    graph_from_log,
-    handle,
-    initial_state,
-)
-from pyoco_server.core.commands import CancelExecution, CreateExecution
+from pyoco_server.core import Actor, Event, fold, handle, initial_state
+from pyoco_server.core.commands import CreateExecution
 from pyoco_server.core.wire import JsonObject
-from pyoco_server.logs import log_error
 
-_log = logging.getLogger(__name__)
-NOT_ACCEPTED: Final = "the submission was not accepted"
 SLOW_SEC: Final = 10.0
 """Well below the time after which a log without a snapshot is taken for one that was never accepted."""
-_SUBMITTER = Actor(ActorKind.SYSTEM, "submit")
-_TRY_AGAIN_SEC: Final = (*[0.1] * 20, *[1.0] * 10, *[10.0] * 5)
-"""The pauses between attempts to take back what was not accepted."""
-
-
-def was_taken_back(state: ExecutionState) -> bool:
-    """Was the run never accepted? Then there is nothing to be seen of it but its log."""
-    return state.is_terminal and state.cancel_reason == NOT_ACCEPTED
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +82,7 @@ class Submitter:
         self._clock = clock
         self._new_id = new_id
         self._max_snapshot_bytes = max_snapshot_bytes
-        self._taking_back: set[asyncio.Task[None]] = set()
+        self._retraction = Retraction(log=log, snapshots=snapshots, clock=clock, new_id=new_id)
 
     async def submit(
         self,
@@ -117,29 +95,37 @@ class Submitter:
     ) -> JsonObject:
         """Accept a run and return its first snapshot.
 
-        UnavailableError if it could not be made sure that it was accepted; then whatever got through is cancelled, at
-        once or as soon as the log can be reached. ``is_shared``: others may submit a run of the same ``run_id``; then
-        what they may have been told of is left alone.
+        Whatever is raised, the run was not accepted: what got through is retracted, at once or as soon as the log can
+        be reached. UnavailableError: try again. ``is_shared``: other requests may submit a run of the same ``run_id``;
+        then a run that one of them may have answered for is left alone.
         """
-        attempt = _Attempt(run_id or self._new_id(), is_shared=is_shared)
         given = submission.input(self._clock.now())
-        created = self._created(attempt.run_id, given, actor, correlation_id)
+        created = self._created(run_id or self._new_id(), given, actor, correlation_id)
+        attempt = Attempt(created, is_shared=is_shared)
         try:
-            position = await self._log.append(attempt.run_id, [created], after=0, quiet=True)
-            snapshot = await self._announce(attempt, given, created, position)
-            await self._refuse_if_closed(attempt, created)
-        except (UnavailableError, asyncio.CancelledError):
-            if not attempt.is_visible:
-                await asyncio.shield(self._take_back(attempt, created))
+            return await self._accept(attempt, given)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._retraction.retract(attempt))
             raise
-        except TooLargeError:
-            await asyncio.shield(self._take_back(attempt, created))
+        except Exception:
+            position = await asyncio.shield(self._retraction.retract(attempt))
+            if position is None:
+                raise
+            return _first_snapshot(created, position)  # read back: it was accepted, although no answer came
+
+    async def _accept(self, attempt: Attempt, given: RunInput) -> JsonObject:
+        try:
+            position = await self._log.append(attempt.run_id, [attempt.created], after=0, quiet=True)
+        except (LogConflictError, NotStoredError, TooLargeError):
+            attempt.may_be_there = False
             raise
+        snapshot = await self._announce(attempt, given, position)
+        await self._refuse_if_closed(attempt)
         return snapshot
 
-    async def _refuse_if_closed(self, attempt: "_Attempt", created: Event) -> None:
-        """Whoever stood still for long amid a submission may have been given up: what was closed is not accepted."""
-        if (self._clock.now() - created.occurred_at).total_seconds() < SLOW_SEC:
+    async def _refuse_if_closed(self, attempt: Attempt) -> None:
+        """A process that was paused amid a submission may find its log closed: then the run was not accepted."""
+        if (self._clock.now() - attempt.created.occurred_at).total_seconds() < SLOW_SEC:
             return
         events, _ = await self._log.read(attempt.run_id)
         if was_taken_back(fold(events)):
@@ -158,21 +144,25 @@ class Submitter:
         [created] = handle(state, create, now=now, new_id=self._new_id, graph_ids={given.flow_name})
         return created
 
-    async def _announce(self, attempt: "_Attempt", given: RunInput, created: Event, position: int) -> JsonObject:
-        """Write the snapshot, then queue the job, which tells its worker where the snapshot is.
+    async def _announce(self, attempt: Attempt, given: RunInput, position: int) -> JsonObject:
+        """Write the snapshot and queue the job.
 
-        Where others may submit the same run, a snapshot means to them that the run was accepted: from then on it is not
-        taken back.
+        The job tells its worker where the snapshot is. Not so where other requests may submit the same run: to them a
+        snapshot proves that the run was accepted, so it is written last.
         """
-        run_id = attempt.run_id
-        projection = RunProjection(run_id)
-        projection.listen([created], fold([created]))
-        snapshot = projection.snapshot(position=position)
+        run_id, created = attempt.run_id, attempt.created
+        snapshot = _first_snapshot(created, position)
         body = fitted(snapshot, self._max_snapshot_bytes)
-        attempt.is_visible = attempt.is_shared
+        if attempt.is_shared:
+            await self.queue_again(created, given, position)
+            attempt.may_be_seen = True
+            # A worker of another program may have the job and have written a snapshot: then it is known to others.
+            with contextlib.suppress(ForeignSnapshotError):
+                await self._snapshots.write(run_id, body, position=position, revision=0)
+            return snapshot
         try:
             revision = await self._snapshots.write(run_id, body, position=position, revision=0, is_urgent=False)
-        except ForeignSnapshotError:  # another program saw ours, and changed it: the worker of the job looks
+        except ForeignSnapshotError:  # another program has changed the snapshot: the worker that gets the job reads it
             revision = None
         await self._queue_job(new_job(run_id, given, created=created, position=position, revision=revision))
         await self._snapshots.sync()
@@ -185,65 +175,8 @@ class Submitter:
     async def _queue_job(self, job: Job) -> None:
         await self._queue.publish(job.tag, encode_job(job), dedup_id=f"{job.run_id}:{job.log_position}")
 
-    async def _take_back(self, attempt: "_Attempt", created: Event) -> None:
-        """Close the log with a cancel, so that a job that slipped through is recognised and dropped."""
-        if not await self._has_taken_back(attempt, created):
-            run_id = attempt.run_id
-            log_error(_log, "ERR-PYOCO-0004", action="submit_cleanup_failed", level=logging.WARNING, run_id=run_id)
-            later = asyncio.create_task(self._take_back_later(attempt, created), name=f"{run_id} taken back")
-            self._taking_back.add(later)
-            later.add_done_callback(self._taking_back.discard)
 
-    async def _take_back_later(self, attempt: "_Attempt", created: Event) -> None:
-        """Most likely the log is away for a moment, and the job with it: try to be there before a worker is."""
-        for pause_sec in _TRY_AGAIN_SEC:
-            await self._clock.sleep(pause_sec)
-            if await self._has_taken_back(attempt, created):
-                return
-
-    async def _has_taken_back(self, attempt: "_Attempt", created: Event) -> bool:
-        undoing = (
-            [self._undo_shared(attempt, created)]
-            if attempt.is_shared
-            else [self._close_log(attempt, created), self._snapshots.delete(attempt.run_id)]
-        )
-        undone: Sequence[Any] = await asyncio.gather(*undoing, return_exceptions=True)
-        # What is too large to be closed was too large to be there.
-        return not [end for end in undone if isinstance(end, BaseException) and not isinstance(end, TooLargeError)]
-
-    async def _undo_shared(self, attempt: "_Attempt", created: Event) -> None:
-        """The snapshot may be that of a run somebody else has submitted: it goes only if the log is closed."""
-        if was_taken_back(await self._close_log(attempt, created)):
-            await self._snapshots.delete(attempt.run_id)
-
-    async def _close_log(self, attempt: "_Attempt", created: Event) -> ExecutionState:
-        run_id, first = attempt.run_id, list[str]()
-        execution = Execution(run_id, graph_from_log([created]), log=self._log, clock=self._clock, new_id=self._new_id)
-        execution.subscribe(lambda events, _: first.extend([event.event_id for event in events if not first][:1]))
-        await execution.load()
-        cancel = CancelExecution(execution_id=run_id, actor=_SUBMITTER, reason=NOT_ACCEPTED)
-
-        def closing(state: ExecutionState) -> Commit:
-            if not state.exists:
-                # The creation may still be on its way: it would come after this one, and be refused.
-                ended = execution.step(fold([created]), cancel, cancel_mode=CancelMode.IMMEDIATE)
-                return Commit([created, *ended.events], ended.state)
-            if attempt.is_shared and (first[0] != created.event_id or state.version > 1):
-                return Commit([], state)  # somebody else's, or somebody has gone on with it: it was accepted
-            return execution.step(state, cancel, cancel_mode=CancelMode.IMMEDIATE)
-
-        await execution.decide(closing)
-        return execution.state
-
-
-class _Attempt:
-    """A submission under way."""
-
-    __slots__ = ("is_shared", "is_visible", "run_id")
-
-    def __init__(self, run_id: str, *, is_shared: bool) -> None:
-        self.run_id = run_id
-        self.is_shared = is_shared
-        """May others submit the same run?"""
-        self.is_visible = False
-        """May others have seen it, and answered for it?"""
+def _first_snapshot(created: Event, position: int) -> JsonObject:
+    projection = RunProjection(created.execution_id)
+    projection.listen([created], fold([created]))
+    return projection.snapshot(position=position)

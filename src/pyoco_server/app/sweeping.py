@@ -29,10 +29,10 @@ from pyoco_server.app.ports import (
     WorkQueue,
 )
 from pyoco_server.app.ports.beginnings import Beginnings
+from pyoco_server.app.retracting import was_taken_back
 from pyoco_server.app.run_desk import OpenRun, RunDesk, RunNotFoundError
 from pyoco_server.app.spent_jobs import SpentJobSweep
 from pyoco_server.app.statuses import RunStatus
-from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import Actor, ActorKind, CommandRejected
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.logs import log_error

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from pyoco_server.app.jobs import Job, encode_job
-from pyoco_server.app.ports import Clock, UnavailableError, WorkQueue
+from pyoco_server.app.ports import Clock, TooLargeError, UnavailableError, WorkQueue
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ class WakeUps:
                 await self.send_once(job)
             except UnavailableError:
                 continue
+            except TooLargeError:
+                break  # it would be refused again; the sweep reports the run
             return
         extra = {"action": "wake_left_to_sweep", "run_id": job.run_id}
         _log.warning("no worker could be told that a run was resumed", extra=extra)

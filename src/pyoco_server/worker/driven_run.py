@@ -18,9 +18,9 @@ from pyoco_server.app.ports import (
     UnavailableError,
 )
 from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.retracting import was_taken_back
 from pyoco_server.app.run import Run
 from pyoco_server.app.snapshot_size import fitted
-from pyoco_server.app.submitting import was_taken_back
 from pyoco_server.core import Event, ExecutionState
 from pyoco_server.core.payloads import ExecutionCancelRequested
 from pyoco_server.core.wire import JsonObject

@@ -132,6 +132,21 @@ def test_of_the_same_position_the_later_one_stays(backend: Backend) -> None:
     attempt(backend, body)
 
 
+def test_a_snapshot_can_be_forbidden_only_before_there_is_one(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        assert await one.forbid("r")
+        assert await other.forbid("r")
+        assert await one.read("r") is None
+        await one.write("s", at(1), position=1)
+        assert not await other.forbid("s")
+        assert (await read(one, "s")).position == 1
+        assert await other.write("r", at(2), position=2)  # by one who looks first
+        assert (await read(one)).position == 2
+        assert not await one.forbid("r")
+
+    attempt(backend, body)
+
+
 def test_a_writer_that_knows_the_revision_goes_on_from_it(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         revision = await one.write("r", at(1), position=1, revision=0)

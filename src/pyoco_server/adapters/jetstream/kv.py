@@ -72,10 +72,15 @@ class Bucket:
         """Return when all that the bucket holds is durable."""
         await self._connection.sync(kv_stream(self._bucket))
 
-    async def purge(self, key: str) -> None:
-        """Remove all the key ever held; a marker stays, so that those who watch see it."""
+    async def mark_removed(self, key: str) -> int:
+        """Write a marker under a key that was never written, and return its revision; ChangedError if it was."""
+        headers = {_OPERATION: "DEL", Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: "0"}
+        return await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
+
+    async def purge(self, key: str) -> int:
+        """Remove all the key ever held; a marker stays, so that those who watch see it. Returns its revision."""
         headers = {_OPERATION: "PURGE", Header.ROLLUP.value: "sub"}
-        await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
+        return await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
 
 
 def is_removal(headers: bytes) -> bool:

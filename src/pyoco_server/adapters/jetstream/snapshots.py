@@ -1,5 +1,6 @@
 """Snapshots in a KV bucket: a newer position of the log is never overwritten by an older one, nor what was not read."""
 
+from collections.abc import Callable
 from typing import Final
 
 from pyoco_server.adapters.jetstream.connection import Connection
@@ -16,6 +17,11 @@ class JetStreamSnapshots:
 
     def __init__(self, connection: Connection, names: Names) -> None:
         self._bucket = Bucket(connection, names.runs_bucket)
+        self._on_change: Callable[[int], None] = lambda _sequence: None
+
+    def notify(self, on_change: Callable[[int], None]) -> None:
+        """Call ``on_change`` with the sequence of every change made here, and of a newer one that was found instead."""
+        self._on_change = on_change
 
     async def write(
         self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
@@ -29,14 +35,19 @@ class JetStreamSnapshots:
             if revision is None:
                 stored = await self._bucket.look(key, newest=tries > 0)
                 if _is_newer(run_id, stored, position):
+                    self._on_change(stored.revision)
                     return None
                 revision = stored.revision
             try:
-                return await self._bucket.put(key, body, after=revision, is_urgent=is_urgent)
+                revision = await self._bucket.put(key, body, after=revision, is_urgent=is_urgent)
             except ChangedError:
                 revision = None
+                continue
             except UnavailableError as error:
-                return await self._find_out(run_id, body, position, error)
+                revision = await self._find_out(run_id, body, position, error)
+            if revision is not None:
+                self._on_change(revision)
+            return revision
         raise UnavailableError(f"the snapshot of '{run_id}' changed {_MOST_TRIES} times while it was to be written")
 
     async def sync(self) -> None:
@@ -50,11 +61,20 @@ class JetStreamSnapshots:
             return None
         return _stored(run_id, stored.data, stored.revision)
 
+    async def forbid(self, run_id: str) -> bool:
+        """Leave a mark where the first snapshot would be; False if there is one."""
+        key = subject_token(run_id, field="run_id")
+        try:
+            self._on_change(await self._bucket.mark_removed(key))
+        except ChangedError:
+            return (await self._bucket.look(key, newest=True)).data is None
+        return True
+
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""
         key = subject_token(run_id, field="run_id")
         if (await self._bucket.look(key, newest=True)).data is not None:
-            await self._bucket.purge(key)
+            self._on_change(await self._bucket.purge(key))
 
     async def _find_out(self, run_id: str, body: bytes, position: int, cause: UnavailableError) -> int | None:
         """Read back after a write of unknown outcome: fine if the snapshot is there, or one of a newer position."""

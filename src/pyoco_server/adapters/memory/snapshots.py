@@ -63,6 +63,10 @@ class MemorySnapshots:
         """The newest snapshot."""
         return self._stored.get(run_id)
 
+    async def forbid(self, run_id: str) -> bool:
+        """Nothing is ever on its way."""
+        return run_id not in self._stored
+
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""
         if self._stored.pop(run_id, None) is not None:

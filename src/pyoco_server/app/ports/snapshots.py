@@ -61,6 +61,13 @@ class Snapshots(Protocol):
         """The newest snapshot; None if there is none."""
         ...
 
+    async def forbid(self, run_id: str) -> bool:
+        """Make sure that a first write (revision 0) that is still on its way is refused; False if there is a snapshot.
+
+        For runs that never had a snapshot. UnavailableError: unknown; it may be asked again.
+        """
+        ...
+
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot; nothing happens if there is none."""
         ...
