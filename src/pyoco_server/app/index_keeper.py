@@ -37,6 +37,10 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 _CHECK_SEC: Final = 5.0
 
 
+REACH_SEC: Final = 2.0
+"""How long a reader of the index waits for a change that was written here."""
+
+
 class _Batch(NamedTuple):
     """What was read in one go."""
 
@@ -77,6 +81,44 @@ class IndexKeeper:
         self._is_behind = True
         self._hearing: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
         self._is_listening = False
+        self._turn = asyncio.Lock()
+        self._catching_up: asyncio.Task[None] | None = None
+        self._reached = 0
+        """Up to where the index is known to be up to date."""
+        self._written = 0
+        """The newest change that was written here."""
+
+    def note_written(self, sequence: int) -> None:
+        """Take note of a change that was written here; :meth:`reach` waits for it."""
+        self._written = max(self._written, sequence)
+
+    async def reach(self) -> None:
+        """Return when the index has every change that was noted before this call, so that readers find their writes.
+
+        UnavailableError if that takes too long.
+        """
+        mark = self._written
+        try:
+            async with asyncio.timeout(REACH_SEC):
+                while self._reached < min(mark, self._written):  # lower if the snapshots were begun anew meanwhile
+                    await self._catch_up_together()
+        except TimeoutError as error:
+            raise UnavailableError(f"the list of runs is not up to date after {REACH_SEC:g} s; try again") from error
+
+    async def _catch_up_together(self) -> None:
+        """Catch up in a task that all readers share; a reader that leaves does not end it."""
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self.catch_up())
+            self._catching_up.add_done_callback(self._caught_up)
+        reached = self._reached
+        await asyncio.shield(self._catching_up)
+        if self._reached == reached:  # a replica that lags behind was read
+            await asyncio.sleep(_PACE_SEC)
+
+    def _caught_up(self, task: asyncio.Task[None]) -> None:
+        self._catching_up = None
+        if not task.cancelled():
+            task.exception()  # raised to the readers that are still there
 
     @property
     def is_current(self) -> bool:
@@ -129,12 +171,18 @@ class IndexKeeper:
 
     async def catch_up(self) -> None:
         """Read until there is nothing new; UnavailableError if that cannot be done now."""
+        async with self._turn:
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
         ahead: _Batch | None = None
         while True:
             now = asyncio.get_running_loop().time()
             if now - self._checked_at > _CHECK_SEC and await self._check(now):
                 ahead = None
-            batch = ahead or await self._read(await self._index.position())
+            if ahead is None:
+                self._reached = await self._index.position()
+            batch = ahead or await self._read(self._reached)
             if batch.begins_anew:
                 await self._begin_anew((await self._feed.state()).origin)
             ahead = await self._take(batch)
@@ -174,6 +222,7 @@ class IndexKeeper:
         try:
             if batch.changes:
                 await self._index.apply(batch.changes, batch.position)
+                self._reached = batch.position
             for number, change in enumerate(batch.changes, 1):
                 self._on_change(change)
                 if number % _PAGE == 0:
@@ -193,6 +242,7 @@ class IndexKeeper:
             )
         await self._index.clear(origin)
         self._state, self._forgotten = None, 0
+        self._reached = self._written = 0
 
     async def _drop_vanished(self) -> None:
         """Drop the runs whose snapshots were gone when the state was asked for.

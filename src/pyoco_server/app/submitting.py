@@ -1,6 +1,7 @@
 """Submitting a run: it is accepted when its log, its snapshot and its job are there, and not before."""
 
 import asyncio
+import contextlib
 import hashlib
 from datetime import datetime
 from typing import Final

@@ -75,6 +75,7 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
         feed.listen(told.ends.tell)
         feed.listen(told.foreign.announced)
         keeper = IndexKeeper(feed, index, told.changed)
+        platform.snapshots.notify(keeper.note_written)
         given = _services(settings, platform, index, keeper, told, desk)
         await platform.connection.serve_syncs()
         await keeper.catch_up()

@@ -141,6 +141,11 @@ class Services:
         """Submits, and the same only once."""
         return Once(self.submitter, self.desk, self.snapshots)
 
+    async def up_to_date_index(self) -> RunIndex:
+        """The index, as soon as it has all that this gateway has written: who submitted a run finds it in lists."""
+        await self.keeper.reach()
+        return self.index
+
     @property
     def now(self) -> float:
         """The time, in Unix seconds."""

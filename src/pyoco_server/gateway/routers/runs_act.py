@@ -109,4 +109,4 @@ async def _matching(given: Services, asking: Principal, body: CancelRuns) -> lis
     if body.status is None and body.flow is None and body.tag is None:
         raise InvalidInputError("say which runs: run_ids, or at least one of status, flow and tag")
     query = RunQuery(tenant_id=asking.tenant_id, status=body.status, flow=body.flow, tag=body.tag, limit=MOST_CANCELS)
-    return await ids_under_way(given.index, query)
+    return await ids_under_way(await given.up_to_date_index(), query)

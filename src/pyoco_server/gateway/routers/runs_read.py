@@ -65,6 +65,7 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
 
     With ``updated_after`` or ``cursor`` the answer is an object with ``items`` and ``next_cursor``. Pages follow each
     other by submission, which never changes: so a walk sees every run once, whatever happens meanwhile.
+    Every run that this gateway has accepted before is in it.
     """
     if order is Order.OLDEST and updated_after is not None:
         raise ListQueryError("order: what changed lately is listed newest first; leave out updated_after, or order")
@@ -84,7 +85,9 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
         before=decode_cursor(cursor, asking.tenant_id) if cursor is not None else None,
         limit=limit,
     )
-    page = await page_of_runs(given.index, given.snapshots, query, full=run_views.wants_full(include))
+    page = await page_of_runs(
+        await given.up_to_date_index(), given.snapshots, query, full=run_views.wants_full(include)
+    )
     items = page.items if order is not None else run_views.by_change(page.items)
     for item in items:
         for name in run_views.NOT_SHOWN:
