@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from pyoco_server.adapters.readmodel import latencies, paging, reading, tallying
-from pyoco_server.adapters.readmodel.schema import IN_MEMORY, open_reader, open_writer
+from pyoco_server.adapters.readmodel.schema import (
+    IN_MEMORY,
+    WAL_BYTES,
+    checkpoint,
+    open_reader,
+    open_writer,
+    wal_bytes,
+)
 from pyoco_server.adapters.readmodel.writing import Writer
 from pyoco_server.app.ports import (
     DueWait,
@@ -27,6 +34,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 READERS: Final = 2
+MOST_WAL_BYTES: Final = 2 * WAL_BYTES
+"""The write-ahead log is emptied when a change leaves it larger than this."""
 
 
 class SqliteRunIndex:
@@ -41,11 +50,12 @@ class SqliteRunIndex:
 
         InvalidInputError if there is something else in its place, or it cannot be written there.
         """
-        self._connections = [open_writer(str(path))]
+        self._path = str(path)
+        self._connections = [open_writer(self._path)]
         self._writer = Writer(self._connections[0])
         self._writing = self._reading = ThreadPoolExecutor(1, thread_name_prefix="run-index-writer")
-        if str(path) != IN_MEMORY:
-            self._connections += [open_reader(str(path)) for _ in range(READERS)]
+        if self._path != IN_MEMORY:
+            self._connections += [open_reader(self._path) for _ in range(READERS)]
             self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="run-index-reader")
         self._readers: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         for connection in self._connections[-READERS:]:
@@ -127,9 +137,22 @@ class SqliteRunIndex:
 
     async def _write(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         def write() -> R:
-            return _translated(lambda: work(*args, **kwargs))
+            done = _translated(lambda: work(*args, **kwargs))
+            _translated(self._bound_wal)
+            return done
 
         return await asyncio.get_running_loop().run_in_executor(self._writing, write)
+
+    def _bound_wal(self) -> None:
+        """Empty the write-ahead log if it has become too large, without readers: they can keep SQLite from doing so."""
+        if self._path == IN_MEMORY or wal_bytes(self._path) <= MOST_WAL_BYTES:
+            return
+        readers = [self._readers.get() for _ in range(READERS)]  # each as soon as its question is answered
+        try:
+            checkpoint(self._connections[0])
+        finally:
+            for reader in readers:
+                self._readers.put(reader)
 
     async def _read(self, ask: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         while True:

@@ -31,8 +31,9 @@ _MAGIC: Final = b"SQLite format 3\0"
 _APPLICATION_ID_AT: Final = slice(68, 72)
 _BUSY_SEC: Final = 10.0
 _CACHE_KIB: Final = 32 * 1024
-_CHECKPOINT_PAGES: Final = 32 * 1024
-"""When the write-ahead log is folded into the file: seldom, since neighbouring changes share pages."""
+WAL_BYTES: Final = 16 * 1024 * 1024
+"""How large the write-ahead log becomes before it is copied into the file: large enough that changes share pages."""
+_PAGE_BYTES: Final = 4096
 
 LONGEST_SPAN: Final = 40
 """The class of runs that took 2**39 seconds or more, as those with a wrong clock did."""
@@ -118,6 +119,8 @@ def open_writer(path: str) -> sqlite3.Connection:
         if connection is None:
             _discard(path)
             connection = _create(path)
+        else:
+            checkpoint(connection)  # a process that was killed may have left much in the log
     except sqlite3.OperationalError as error:
         raise InvalidInputError(f"the run index cannot be kept in '{path}': {error}") from error
     return connection
@@ -143,6 +146,20 @@ def make_indexes(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
+def wal_bytes(path: str) -> int:
+    """How large the write-ahead log of the file is now."""
+    try:
+        return Path(f"{path}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Copy the write-ahead log into the file and empty it; nothing happens while another connection is reading."""
+    with contextlib.suppress(sqlite3.OperationalError):  # a full disk, say: whoever writes next is told of it
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
 def open_reader(path: str) -> sqlite3.Connection:
     """One more connection, which only reads."""
     connection = _connect(path)
@@ -156,7 +173,8 @@ def _connect(path: str) -> sqlite3.Connection:
     with _closed_on_error(connection):
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_BYTES // _PAGE_BYTES}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     return connection
 
 
