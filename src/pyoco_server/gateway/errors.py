@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from pyoco_server.app.ports import TooLargeError, UnavailableError
+from pyoco_server.app.ports import LogConflictError, TooLargeError, UnavailableError
 from pyoco_server.app.run_desk import RunNotFoundError
 from pyoco_server.core import CommandRejected, RejectionCode
 from pyoco_server.errors import InvalidInputError, PyocoServerError
@@ -136,6 +136,8 @@ def told(error: PyocoServerError, language: Language) -> tuple[int, dict[str, An
         return 404, error_body(entry, language, details=details, detail=detail)
     if isinstance(error, TooLargeError):
         error = BodyTooLargeError(str(error))
+    if isinstance(error, LogConflictError):
+        error = ConflictError(str(error))
     entry_found = entry_of(error)
     if entry_found is None or entry_found.http_status is None:
         return 500, error_body(CATALOGUE["ERR-PYOCO-0106"], language)

@@ -22,9 +22,6 @@ class NotStoredError(UnavailableError):
 class LogConflictError(PyocoServerError):
     """Somebody else appended first; nothing was written."""
 
-    err_id: ClassVar[str | None] = "ERR-PYOCO-0105"
-    msg_id: ClassVar[str | None] = "MSG-PYOCO-0105"
-
     def __init__(self, execution_id: str, after: int) -> None:
         super().__init__(f"the log of '{execution_id}' has moved on from position {after}")
         self.execution_id = execution_id
