@@ -280,13 +280,22 @@ class RunProjection:
             "version": state.version,
             "log_position": position,
         }
-        if given.params_kind != "json":
-            snapshot["params_kind"] = given.params_kind
         if let_go_at is not None and not state.is_terminal:
             snapshot[LET_GO_AT] = let_go_at
         if held is not None and driven_by is None and not (state.is_terminal or state.is_cancel_requested):
             snapshot[HELD] = {name: value for name, value in held.items() if name != DECLINED_BY}
             snapshot[DECLINED_BY] = held.get(DECLINED_BY, [])
+        self._add_optional(snapshot)
+        for name in ("tenant_id", "api_key_id", "workflow_yaml_sha256", "workflow_yaml_bytes"):
+            value = getattr(given, name)
+            if value is not None:
+                snapshot[name] = value
+        return snapshot
+
+    def _add_optional(self, snapshot: JsonObject) -> None:
+        """Add the fields that most runs do not have."""
+        if self.input.params_kind != "json":
+            snapshot["params_kind"] = self.input.params_kind
         if self._codes:
             snapshot["code"] = {"sha256": self._codes[-1]}
             if len(self._codes) > 1:
@@ -301,11 +310,6 @@ class RunProjection:
             snapshot[DRIVEN_OUTSIDE] = True
         if self._adopted is not None:
             _take_adopted(snapshot, self._adopted)
-        for name in ("tenant_id", "api_key_id", "workflow_yaml_sha256", "workflow_yaml_bytes"):
-            value = getattr(given, name)
-            if value is not None:
-                snapshot[name] = value
-        return snapshot
 
     def deadline_of(self, node_id: str) -> JsonObject | None:
         """What the node's last wait said of its deadline: ``deadline``, and ``default`` if it has one."""

@@ -209,7 +209,9 @@ class RunTasks(_Open):
     status: RunStatus
     tasks: dict[str, TaskStatus]
     task_records: dict[str, Any]
-    task_tallies: dict[str, TaskTally]
+    task_tallies: Annotated[
+        dict[str, TaskTally], Field(description="As in the run: for each task inside a loop, its rounds by outcome.")
+    ] = {}
     task_records_truncated: bool
 
 

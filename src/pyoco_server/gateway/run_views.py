@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 
 from pyoco_server.app.ports import LOG_STATUS, WorkerRecord
-from pyoco_server.app.projection import DECLINED_BY, LET_GO_AT
+from pyoco_server.app.projection import DECLINED_BY, LET_GO_AT, TASK_TALLIES
 from pyoco_server.core.wire import JsonObject
 
 _TASKS: Final[JsonObject] = {
@@ -15,7 +15,6 @@ _TASKS: Final[JsonObject] = {
     "status": None,
     "tasks": {},
     "task_records": {},
-    "task_tallies": {},
     "task_records_truncated": False,
     "waiting": [],
     "updated_at": None,
@@ -69,7 +68,8 @@ def _changed_at(run: JsonObject) -> float:
 
 def tasks_view(snapshot: JsonObject) -> JsonObject:
     """The tasks of a run and their records."""
-    return {name: snapshot.get(name, otherwise) for name, otherwise in _TASKS.items()}
+    counted = {TASK_TALLIES: snapshot[TASK_TALLIES]} if TASK_TALLIES in snapshot else {}
+    return {name: snapshot.get(name, otherwise) for name, otherwise in _TASKS.items()} | counted
 
 
 def with_worker(snapshot: JsonObject, record: WorkerRecord | None, *, now: float, timeout_sec: float) -> JsonObject:
