@@ -297,3 +297,37 @@ def test_an_abandoned_call_is_interrupted_unless_it_only_wants_the_flag() -> Non
         await slots.close(1)
 
     run(main)
+
+
+def test_an_interruption_that_waits_for_a_blocked_thread_does_not_stop_profiled_threads() -> None:
+    """In CPython 3.11 a pending exception would keep every profiled thread at its next function entry."""
+
+    async def main() -> None:
+        slots, begun, go_on = ThreadSlots(2, name="blocked"), threading.Event(), threading.Lock()
+        interrupts = list[Callable[[], None]]()
+        go_on.acquire()
+
+        def blocked() -> None:
+            begun.set()
+            with go_on:
+                computes()
+            raise AssertionError("never reached")
+
+        def profiled() -> int:
+            sys.setprofile(lambda *_: None)
+            try:
+                return sum(number for number in range(1_000))
+            finally:
+                sys.setprofile(None)
+
+        call = asyncio.create_task(slots.run(blocked, on_begin=interrupts.append))
+        await wait_until(begun.is_set)
+        interrupts[0]()
+        assert await asyncio.wait_for(slots.run(profiled), 20) == sum(range(1_000))
+        go_on.release()
+        with pytest.raises(TaskInterrupted):
+            await call
+        assert not go_on.locked()
+        await slots.close(1)
+
+    run(main)

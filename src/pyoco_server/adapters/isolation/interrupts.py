@@ -4,7 +4,7 @@ CPython raises what ``PyThreadState_SetAsyncExc`` set at the thread's next check
 and 3.13 check when a function is entered, when a loop jumps back, and after a call of C code; not between ``__enter__``
 of a C lock and the body of its ``with``, and not between that body and ``__exit__``. So ``with lock:`` releases it.
 
-Four things make the delivery safe:
+Five things make the delivery safe:
 
 *Where.* Code of the import system, of ``logging``, ``threading``, ``queue``, ``contextlib``, ``asyncio``,
 ``concurrent.futures``, ``multiprocessing``, of pyoco and of this package takes locks in ways that an exception at an
@@ -19,9 +19,13 @@ chain no other thread can run. The judged instruction is one that ends in such a
 there. (In 3.11 a garbage collection can run Python code inside the chain; then the thread may have left the instruction
 in that instant. 3.12 and later collect between bytecodes only.)
 
+*Not while it is blocked, in 3.11.* There, an exception that waits for one thread makes every thread with a trace or
+profile function repeat its next function entry until it is raised (``DO_TRACING`` checks for pending work before it
+goes on). So in 3.11 nothing is set for a thread that may be blocked in C code: it gets the profile function at once.
+
 *In the end.* A thread that writes log lines in a loop is inside ``logging`` whenever another thread gets to look: it
 gives up the interpreter lock only to write. After the second look it gets a profile function, which raises the
-exception when the thread returns from guarded code to the user's.
+exception when the thread returns from guarded code, or from C code, to the user's.
 
 *Whose.* ``Interruption.end`` runs in the interrupted thread, after the call. From then on the thread stands elsewhere,
 so nothing can be set for it any more; what was set before is raised at the latest when ``end`` is entered, and its
@@ -52,7 +56,10 @@ from pyoco_server.app.shield import Shield
 from pyoco_server.errors import TaskInterrupted
 
 RETRY_SEC: Final = 0.005
-"""Between two looks at threads that could not be interrupted yet."""
+"""Between two looks at threads that could not be interrupted yet, at first."""
+
+LONGEST_RETRY_SEC: Final = 0.05
+"""The same for threads that have been blocked for a while."""
 
 
 def _home(module: ModuleType) -> str:
@@ -101,11 +108,10 @@ _set_async_exc.restype = ctypes.c_int
 _thread_state: Any = ctypes.PyDLL(None).PyThreadState_Get
 _thread_state.restype = ctypes.c_void_p
 _set_profile: Any = getattr(ctypes.PyDLL(None), "_PyEval_SetProfile", None)
-_OPCODES: Final = frozenset(
-    number
-    for name, number in dis.opmap.items()
-    if name in {"PRECALL", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "BEFORE_WITH", "JUMP_BACKWARD", "RESUME"}
-)
+_RUNS: Final = {"JUMP_BACKWARD", "RESUME"}
+_MAY_BE_BLOCKED: Final = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "BEFORE_WITH"}
+_INSTRUCTIONS: Final = _RUNS if sys.version_info < (3, 12) else _RUNS | _MAY_BE_BLOCKED
+_OPCODES: Final = frozenset(dis.opmap[name] for name in _INSTRUCTIONS if name in dis.opmap)
 """Instructions that check for pending work at their end; BEFORE_WITH does not, and nothing can go wrong before the next
 check."""
 _hooking: Final = threading.Lock()
@@ -207,14 +213,18 @@ class Interruption:
             _hooked[self._thread_id] = self
             _set_profile(self._thread_state, _HOOK, None)
 
-    def watch(self, frame: FrameType, event: str, _: object) -> None:
-        """Profile the thread: raise the exception where guarded code returns to the user's."""
-        caller = frame.f_back
-        if event != "return" or caller is None or self.is_settled() or self._is_shielded():
+    def watch(self, frame: FrameType, event: str, callee: object) -> None:
+        """Profile the thread: raise the exception where guarded code, or C code, returns to the user's."""
+        if self.is_settled() or self._is_shielded():
             return
-        if frame.f_code.co_name in _NOT_LEFT_BY or not frame.f_code.co_filename.startswith(_GUARDED):
-            return
-        if _is_safe(caller, self._runner):
+        match event:
+            case "return" if frame.f_code.co_filename.startswith(_GUARDED):
+                name, caller = frame.f_code.co_name, frame.f_back
+            case "c_return":
+                name, caller = getattr(callee, "__name__", ""), frame
+            case _:
+                return
+        if name not in _NOT_LEFT_BY and caller is not None and _is_safe(caller, self._runner):
             self._is_delivered = True
             raise TaskInterrupted(_WHY)
 
@@ -312,11 +322,14 @@ class Interrupter:
                 self._waiting.clear()
 
     def _look(self) -> None:
+        pause_sec, seen = RETRY_SEC, set[Interruption]()
         while waiting := self._still_waiting():
             for one in waiting:
                 if not one.try_once():
                     one.hook()
-            time.sleep(RETRY_SEC)
+            pause_sec = min(1.1 * pause_sec, LONGEST_RETRY_SEC) if seen.issuperset(waiting) else RETRY_SEC
+            seen = set(waiting)
+            time.sleep(pause_sec)
 
     def _still_waiting(self) -> list[Interruption]:
         """Those that are not settled; when there are none, the thread ends."""

@@ -154,7 +154,7 @@ class _Pool:
         self.idle_sec = idle_sec
         self.abandoned = 0
         self._name = name
-        self._interrupter = Interrupter(f"{name}-interrupter")
+        self._interrupter = Interrupter(f"interrupter of {name}")
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._todo: deque[_Job] = deque()
