@@ -124,8 +124,10 @@ def test_a_process_that_only_wants_the_flag_is_not_killed_before_the_grace_is_ov
     [
         ({"max_crashes": 0}, "max_crashes"),
         ({"max_crashes": True}, "max_crashes"),
-        ({"interrupt": "never"}, "use 'raise' or 'flag'"),
+        ({"interrupt": "never"}, "give one of 'raise', 'flag'"),
         ({"at_most_once": True, "retries": 1}, "at_most_once and retries=1 contradict"),
+        ({"at_most_once": True, "recompute": True}, "at_most_once and recompute contradict"),
+        ({"at_most_once": 1}, "give True or False"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(given: dict[str, Any], problem: str) -> None:
