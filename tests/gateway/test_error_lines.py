@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,10 +14,12 @@ from pyoco_server.errors import PyocoServerError
 from pyoco_server.gateway.errors import answer_to
 from pyoco_server.gateway.limits import DEFAULT_BYTES
 from pyoco_server.logs.formats import JsonFormatter, TextFormatter
+from pyoco_server.messages import Language
 from tests.adapters.nats_server import NatsServer
 from tests.gateway.stand import Stand, check_error, settings_for
 
-SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/runs/x", "headers": []}
+APP = SimpleNamespace(state=SimpleNamespace(language=Language.EN))
+SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/runs/x", "headers": [], "app": APP}
 UNKNOWN = "0" * 32
 
 

@@ -259,7 +259,7 @@ def test_a_worker_sees_the_cancel_of_another_gateway(job: str) -> None:
         await working
         assert held.stopped == 1
         stored = await world.stored(run_id)
-        assert (stored["status"], stored["cancel_requested_by"]) == ("CANCELLED", "snapshot")
+        assert (stored["status"], stored["cancel_requested_by"]) == ("CANCELLED", None)
 
     attempt(body, virtual=False)
 

@@ -183,6 +183,10 @@ def hungry(ctx: Any) -> int:
     return len(bytearray(1 << 40))
 
 
+_HIT_AT_RANDOM = (first, second, third, left, middle, right, total, flaky, apart, large, measure, answer, rest, linger)
+for _task in _HIT_AT_RANDOM:
+    options(_task, max_crashes=1000)  # tests kill workers at random moments, and may hit the same task many times
+
 chain = Flow("chain") >> first >> second >> third
 fan = Flow("fan") >> first >> [left, middle, right] >> total
 retried = Flow("retried") >> first >> options(flaky, retries=50, backoff=0.02)

@@ -66,6 +66,7 @@ TASK_TALLIES: Final = "task_tallies"
 It is there as soon as a task inside a loop isolates its failures, or a round has failed."""
 
 _LOOPS: Final = frozenset({"ForEach", "Repeat", "Until"})
+_API_KEY: Final = "api_key:"
 _LIVE: Final = frozenset({NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING})
 
 
@@ -411,8 +412,12 @@ def _detail_of(failed: ExecutionFailed) -> JsonObject:
 
 
 def _api_key_of(actor: Actor) -> str | None:
-    """The API key that an actor used, as ``api_key:<id>``; None for an actor without one."""
-    return f"api_key:{actor.id}" if actor.id is not None and is_key_id(actor.id) else None
+    """The API key that an actor used, as ``api_key:<id>``; None for an actor without one.
+
+    Another gateway that recorded the cancel in the snapshot wrote it in this form already.
+    """
+    key_id = (actor.id or "").removeprefix(_API_KEY)
+    return f"{_API_KEY}{key_id}" if is_key_id(key_id) else None
 
 
 def _seconds(moment: datetime) -> float:

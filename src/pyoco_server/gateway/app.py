@@ -70,6 +70,7 @@ def create_app(open_services: OpenServices) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
+    app.state.language = server_language("auto")  # until the settings are known: an app that is not open answers, too
     errors.install(app)
     openapi.install(app)
     app.add_middleware(BodyLimit)

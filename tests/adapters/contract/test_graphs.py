@@ -75,7 +75,7 @@ def test_what_cannot_be_an_id_is_refused(backend: Backend, graph_id: str) -> Non
     async def body(open_registry: Open) -> None:
         registry = await open_registry()
         for attempt in (registry.put(graph_id, b"x"), registry.get(graph_id)):
-            with pytest.raises(InvalidInputError, match=r"graphId .* cannot be used"):
+            with pytest.raises(InvalidInputError, match=r"graphId: .* cannot be used"):
                 await attempt
 
     run(backend, body)

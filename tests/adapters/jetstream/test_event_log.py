@@ -33,7 +33,7 @@ def test_an_id_that_is_no_token_is_refused(jetstream: JetStream, run_id: str) ->
             log.read(run_id),
             log.subscribe(run_id, lambda _position: None),
         ):
-            with pytest.raises(InvalidInputError, match=r"run_id .* cannot be used"):
+            with pytest.raises(InvalidInputError, match=r"run_id: .* cannot be used"):
                 await attempt
         assert (await connection.js.stream_info(names.events_stream)).state.messages == 0
 
