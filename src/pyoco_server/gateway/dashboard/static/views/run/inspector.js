@@ -118,7 +118,12 @@ function nodeDetails(desk, node) {
       : null,
     node.output === undefined
       ? null
-      : h("section", null, h("h3", null, outputTitle(node.output)), jsonBlock(plainOutput(node.output), t("node.output"))),
+      : h(
+          "section",
+          null,
+          h("h3", null, outputTitle(node.output)),
+          jsonBlock(plainOutput(node.output), t("node.output")),
+        ),
     before.length
       ? h(
           "section",
@@ -187,7 +192,12 @@ function input(desk, node) {
     badge(node.status),
     node.output === undefined
       ? null
-      : h("details", null, h("summary", null, outputTitle(node.output)), jsonBlock(plainOutput(node.output), node.label)),
+      : h(
+          "details",
+          null,
+          h("summary", null, outputTitle(node.output)),
+          jsonBlock(plainOutput(node.output), node.label),
+        ),
   );
 }
 
