@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.app.lazy_values import value_of
 from pyoco_server.app.outputs import Outputs, Owner
-from pyoco_server.app.value_codec import from_tagged
-from pyoco_server.app.value_errors import ValueCodecError
+from pyoco_server.values.codec import from_tagged
+from pyoco_server.values.errors import ValueCodecError
+from pyoco_server.values.lazy import value_of
 
 numpy = pytest.importorskip("numpy")
 OWNER = Owner("run", "node", "task")

@@ -16,14 +16,14 @@ from typing_extensions import override
 
 from pyoco_server import Engine, options, wait
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.app.lazy_values import PickledValue, value_of
 from pyoco_server.app.outputs import Outputs, Owner
-from pyoco_server.app.value_codec import carried, from_tagged, received, to_tagged
-from pyoco_server.app.value_errors import NotTaggableError
 from pyoco_server.core.wire import DecodeError
+from pyoco_server.values.codec import carried, from_tagged, received, to_tagged
+from pyoco_server.values.errors import NotTaggableError
+from pyoco_server.values.lazy import PickledValue, value_of
 from tests.engine.flows import Calls, wait_until
 from tests.engine.leaving import Left
-from tests.engine.values import EXAMPLES, Closed, Plain, same, values
+from tests.engine.values import EXAMPLES, Closed, Plain, Point, same, values
 
 KEY = b"k" * 32
 OWNER = Owner("run", "node", "task")
@@ -66,6 +66,11 @@ def test_what_may_travel_as_a_parameter_arrives_as_it_was(value: Any) -> None:
     found = received("input", msgspec.json.decode(msgspec.json.encode(fields)))
     if fields.get("input_kind") == "tagged" and not _is_made_plain(value):
         assert same(found, value)
+
+
+def test_a_named_tuple_in_a_set_or_as_a_key_travels_as_a_tuple() -> None:
+    for value, expected in [({Point(1, (2,))}, {(1, (2,))}), ({(Point(1, 2),): 3}, {((1, 2),): 3})]:
+        assert received("input", carried("input", value)) == expected
 
 
 def _is_made_plain(value: Any) -> bool:

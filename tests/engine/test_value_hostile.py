@@ -9,12 +9,12 @@ import pytest
 from typing_extensions import override
 
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.app.lazy_values import LostValue, PickledValue
 from pyoco_server.app.outputs import STORED, Outputs, Owner
 from pyoco_server.app.outside_values import check_command, check_params
-from pyoco_server.app.value_codec import from_tagged
-from pyoco_server.app.value_errors import ValueCodecError
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.values.codec import from_tagged
+from pyoco_server.values.errors import ValueCodecError
+from pyoco_server.values.lazy import LostValue, PickledValue
 from tests.engine.values import Plain
 
 KEY = b"k" * 32

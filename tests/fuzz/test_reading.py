@@ -14,7 +14,6 @@ from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.adapters.readmodel.rows import row_of
 from pyoco_server.app.execution import Execution
 from pyoco_server.app.foreign_snapshots import foreign_snapshot
-from pyoco_server.app.lazy_values import LostValue
 from pyoco_server.app.outputs import Outputs, Owner
 from pyoco_server.app.ports import StoredSnapshot, head_of, position_of
 from pyoco_server.app.ports.run_index import SnapshotChange
@@ -40,6 +39,7 @@ from pyoco_server.core import (
     state_to_dict,
 )
 from pyoco_server.core.commands import CreateExecution
+from pyoco_server.values.lazy import LostValue
 from tests.build import Ids
 from tests.fuzz.bounds import check_call, examples
 from tests.fuzz.documents import golden_logs, mutated, values, written

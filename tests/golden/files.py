@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.app.lazy_values import Deferred
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.app.results import results_of
 from pyoco_server.core import Event, decode_event, encode_event, fold, graph_from_log, graph_to_dict, state_to_dict
+from pyoco_server.values.lazy import Deferred
 
 LOGS: Final = Path(__file__).with_name("logs")
 FORMAT: Final = 1

@@ -15,10 +15,10 @@ from pyoco_server.app.context import TaskContext
 from pyoco_server.app.outputs import writable
 from pyoco_server.app.ports import Workshop
 from pyoco_server.app.ports.engine import CallOverdueError, Watch
-from pyoco_server.app.value_errors import ResultLostError, lost_behind
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import TaskInterrupted
 from pyoco_server.flows.model import Interrupt, Isolation, TaskSpec
+from pyoco_server.values.errors import ResultLostError, lost_behind
 
 Function = Callable[..., Any]
 

@@ -13,11 +13,11 @@ from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # t
 
 from pyoco_server.app.context import Place
 from pyoco_server.app.rounds import Rounds
-from pyoco_server.app.value_errors import lost_behind
 from pyoco_server.app.work import BlockFailedError, ChildFailedError, Work
 from pyoco_server.flows.bounded_expressions import evaluate
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
 from pyoco_server.flows.plan import name_steps
+from pyoco_server.values.errors import lost_behind
 
 DEFAULT_MAX_ITER = 1_000
 

@@ -13,8 +13,8 @@ from pyoco.core.context import Context, LoopFrame  # type: ignore[import-untyped
 from pyoco.core.models import RunContext, RunStatus, TaskState  # type: ignore[import-untyped]
 from typing_extensions import override
 
-from pyoco_server.app.lazy_values import Deferred, LazyDict
 from pyoco_server.app.shield import Shield
+from pyoco_server.values.lazy import Deferred, LazyDict
 
 Progress = Callable[[float | None, str | None], None]
 

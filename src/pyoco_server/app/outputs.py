@@ -1,6 +1,6 @@
 """What a task returned, as the log keeps it: with its value and its type, in the way that people can read best.
 
-Plain JSON is kept as it is (``{"value": …}``). What JSON lacks is written as tagged JSON (``app.value_codec``), what no
+Plain JSON is kept as it is (``{"value": …}``). What JSON lacks is written as tagged JSON (``values.codec``), what no
 tag covers is pickled, and what cannot even be pickled is *lost*: only the process that made it has it. The field
 ``output_kind`` says which. Large values and all pickles are objects beside the log, which then says where (``stored``).
 
@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pyoco_server.app.lazy_values import Deferred, LazyDict, LostValue, PickledValue
 from pyoco_server.app.ports import OutputStore
-from pyoco_server.app.value_codec import KIND, OutputKind, as_json, fresh, from_tagged, has_tags, to_tagged
-from pyoco_server.app.value_errors import NotTaggableError, ValueCodecError
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.values.codec import KIND, OutputKind, as_json, as_tagged, fresh, from_tagged, has_tags
+from pyoco_server.values.errors import ValueCodecError
+from pyoco_server.values.lazy import Deferred, LazyDict, LostValue, PickledValue
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Outputs:
         plain = as_json(value)
         if plain is not None:
             return await self._kept(new_name, *plain, {})
-        tagged = _tagged(value)
+        tagged = as_tagged(value)
         if tagged is not None:
             return await self._kept(new_name, *tagged, {KIND: OutputKind.TAGGED.value} if has_tags(tagged[1]) else {})
         return await self._pickled(owner, new_name, value)
@@ -207,18 +207,6 @@ def _stored(output: JsonObject) -> _Stored | None:
 
 def _described(name: str, data: bytes) -> JsonObject:
     return {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _tagged(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401
-    """The value as tagged JSON, and what that reads back as."""
-    try:
-        encoded = msgspec.json.encode(to_tagged(value))
-        return encoded, msgspec.json.decode(encoded)
-    except NotTaggableError:
-        return None
-    except Exception as error:  # noqa: BLE001 attributes of the user's classes are read, and objects may change meanwhile
-        _log.debug("not written as tagged JSON: %s", error, extra={"action": "output_not_tagged"})
-        return None
 
 
 def writable(text: str) -> str:

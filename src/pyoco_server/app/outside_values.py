@@ -7,10 +7,10 @@ a command that brings one is refused before it reaches the log.
 from typing import Any
 
 from pyoco_server.app.outputs import STORED, VALUE
-from pyoco_server.app.value_codec import KIND, OutputKind, from_tagged, received
-from pyoco_server.app.value_errors import ValueCodecError
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.values.codec import KIND, OutputKind, from_tagged, received
+from pyoco_server.values.errors import ValueCodecError
 
 
 def check_command(fields: JsonObject) -> None:

@@ -19,7 +19,6 @@ from pyoco_server.app.rounds import failed_node, is_in_loop, is_isolating, not_s
 from pyoco_server.app.run_input import PLATFORM, RunInput
 from pyoco_server.app.statuses import TaskStatus, run_status, task_status
 from pyoco_server.app.unused_told import UNUSED, Unused, read_unused
-from pyoco_server.app.value_codec import KIND, OutputKind
 from pyoco_server.app.wheels_used import WHEELS, with_more
 from pyoco_server.core import Actor, Event, ExecutionState, NodeState, NodeStatus, initial_state
 from pyoco_server.core.payloads import (
@@ -38,6 +37,7 @@ from pyoco_server.core.payloads import (
     Payload,
 )
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.values.codec import KIND, OutputKind
 
 WORKER: Final = "workerId"
 """In the detail of a run's error: the worker that gave it up."""

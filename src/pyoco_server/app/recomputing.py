@@ -16,7 +16,7 @@ from pyoco_server.app.fencing import Fence, Fencing
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.ports import Workshop
 from pyoco_server.app.results import ResultKeeper
-from pyoco_server.app.value_errors import ResultLostError
+from pyoco_server.values.errors import ResultLostError
 from pyoco_server.core import Actor, Commit, Event, ExecutionState, fold, recompute, recompute_failed, recomputed
 from pyoco_server.flows.model import Step, TaskSpec, TaskStep
 

@@ -2,7 +2,7 @@
 
 Folding the log through here rebuilds the shared results of a run, so a process that takes over sees what the one before
 saw. Values that are stored beside the log are fetched; a value that is lost, or pickled, is a deferred value that only
-a task that reads it notices (``app.lazy_values``).
+a task that reads it notices (``values.lazy``).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.context import RunScope
-from pyoco_server.app.lazy_values import Deferred, LazyDict, LostValue
+from pyoco_server.values.lazy import Deferred, LazyDict, LostValue
 from pyoco_server.app.outputs import STORED, VALUE, Outputs, Owner, inline_value, is_stored
 from pyoco_server.app.rounds import is_in_loop, is_isolating, is_marked_isolated
-from pyoco_server.app.value_codec import KIND
+from pyoco_server.values.codec import KIND
 from pyoco_server.core import Event, ExecutionState, initial_state
 from pyoco_server.core.payloads import (
     ExecutionCancelRequested,

@@ -29,7 +29,6 @@ from pyoco_server.app.results import ResultKeeper
 from pyoco_server.app.starting import Starter
 from pyoco_server.app.unused_params import unused_params
 from pyoco_server.app.unused_told import told_of
-from pyoco_server.app.value_codec import carried, received
 from pyoco_server.app.work import Work
 from pyoco_server.core import (
     Actor,
@@ -54,6 +53,7 @@ from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.definitions import sha256_of
 from pyoco_server.flows.model import FlowModel, Isolation
+from pyoco_server.values.codec import carried, received
 
 
 class RunServices(NamedTuple):

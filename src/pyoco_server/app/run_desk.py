@@ -35,7 +35,6 @@ from pyoco_server.app.run_input import RunInput
 from pyoco_server.app.snapshot_reading import json_object, number, readable
 from pyoco_server.app.snapshot_size import fitted
 from pyoco_server.app.statuses import cancel_mode
-from pyoco_server.app.value_codec import carried
 from pyoco_server.app.waking import WakeUps
 from pyoco_server.core import (
     Actor,
@@ -55,6 +54,7 @@ from pyoco_server.core.commands import ArchiveExecution, CancelExecution, Create
 from pyoco_server.core.payloads import ExecutionCancelRequested
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import PyocoServerError
+from pyoco_server.values.codec import carried
 
 _log = logging.getLogger(__name__)
 

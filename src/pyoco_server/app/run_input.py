@@ -18,7 +18,7 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flow_name: str
     params: JsonObject = {}
     params_kind: str = "json"
-    """How the parameters are written: as plain or as tagged JSON; see ``app.value_codec``."""
+    """How the parameters are written: as plain or as tagged JSON; see ``values.codec``."""
     tag: str = "default"
     tags: tuple[str, ...] = ()
     submitted_at: float = 0.0

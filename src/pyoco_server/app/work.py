@@ -15,7 +15,6 @@ from pyoco_server.app.context import Place, RunScope
 from pyoco_server.app.crashes import CrashHistory
 from pyoco_server.app.driver import Driver
 from pyoco_server.app.fencing import Fence, Fencing, TooLateError
-from pyoco_server.app.lazy_values import value_of
 from pyoco_server.app.outputs import VALUE, Outputs
 from pyoco_server.app.ports import UnavailableError, Workshop
 from pyoco_server.app.progress import ProgressDesk
@@ -23,8 +22,6 @@ from pyoco_server.app.recomputing import Recomputer
 from pyoco_server.app.results import ResultKeeper
 from pyoco_server.app.rounds import ROUNDS, Rounds, described_in_round, error_of_block, is_in_loop
 from pyoco_server.app.starting import Starter
-from pyoco_server.app.value_codec import received
-from pyoco_server.app.value_errors import ResultLostError
 from pyoco_server.core import (
     CommandRejected,
     Commit,
@@ -47,6 +44,9 @@ from pyoco_server.flows.model import Isolation, Step, Steps, TaskSpec, TaskStep,
 from pyoco_server.flows.plan import block_type, task_node
 from pyoco_server.flows.prompts import has_templates, rendered
 from pyoco_server.logs import log_error
+from pyoco_server.values.codec import received
+from pyoco_server.values.errors import ResultLostError
+from pyoco_server.values.lazy import value_of
 
 _log = logging.getLogger(__name__)
 

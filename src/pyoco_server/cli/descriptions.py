@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 from pyoco_server.app.outputs import TEXT_ONLY, VALUE
-from pyoco_server.app.value_codec import KIND
 from pyoco_server.core import Event, ExecutionState, NodeState, NodeStatus
 from pyoco_server.core.payloads import (
     ExecutionCanceled,
@@ -21,6 +20,7 @@ from pyoco_server.core.payloads import (
     NodeWaiting,
 )
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.values.codec import KIND
 
 LONGEST = 160
 LONGEST_REMARK = 1_000

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pyoco_server.app.unused_told import read_unused
-from pyoco_server.app.value_codec import KIND
 from pyoco_server.cli.descriptions import (
     LONGEST_REMARK,
     duration,
@@ -23,6 +22,7 @@ from pyoco_server.cli.descriptions import (
 )
 from pyoco_server.cli.output import STYLES, cell, console, moment
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.values.codec import KIND
 
 _ROUND_WORDS: Final = {
     "failed": "failed",

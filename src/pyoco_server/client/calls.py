@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple, TypedDict
 import httpx
 from typing_extensions import Unpack
 
-from pyoco_server.app.value_codec import carried
 from pyoco_server.client.call import Call, any_json, as_array, as_bytes, as_object, as_text, field, segment
 from pyoco_server.client.steps import Sent
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.values.codec import carried
 
 Include = str | Sequence[str]
 """``"records"``, ``"full"`` or ``"all"``; one of them, or several."""

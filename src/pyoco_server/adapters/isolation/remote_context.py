@@ -1,7 +1,7 @@
 """A task's context in another process: what it had when it was sent, and a line back to the run for the rest.
 
 Not everything a run knows can travel: an earlier task may have returned a lock or a connection. Each value is packed
-by itself. What cannot be packed here or loaded there is replaced by a deferred value (see ``app.lazy_values``): a task
+by itself. What cannot be packed here or loaded there is replaced by a deferred value (see ``values.lazy``): a task
 that reads it gets an error that says why, any other is not disturbed. Values that are lost, or not loaded yet, stay so.
 """
 
@@ -15,8 +15,8 @@ from typing_extensions import override
 from pyoco_server.adapters.isolation.child import child_control, load
 from pyoco_server.adapters.isolation.errors import NotPicklableError
 from pyoco_server.app.context import check_report
-from pyoco_server.app.lazy_values import Deferred, LazyDict, PickledValue
 from pyoco_server.app.shield import Shield
+from pyoco_server.values.lazy import Deferred, LazyDict, PickledValue
 
 SHARED = ("params", "results", "scratch", "artifacts")
 """What is copied value by value; what the task changes in its copy stays there."""

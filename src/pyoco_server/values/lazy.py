@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from pyoco_server.app.value_errors import ResultLostError
+from pyoco_server.values.errors import ResultLostError
 
 Load = Callable[[bytes], Any]
 """Loads a pickle."""

@@ -1,4 +1,4 @@
-"""What can go wrong between a value and its JSON; see ``app.value_codec``."""
+"""What can go wrong between a value and its JSON; see ``values.codec``."""
 
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 

@@ -4,23 +4,27 @@ Tagged JSON writes what JSON lacks as an object with one key that begins with ``
 dictionary that JSON cannot hold, or that looks like a tag, is ``{"$dict": [[key, value], …]}``. What no tag covers is
 refused here and kept in another way by ``app.outputs``. Types are matched exactly: no subclass decodes as its base.
 
-``app.value_tags`` has the tags of built-in types, ``app.value_classes`` those that name a class, ``app.value_arrays``
+``values.tags`` has the tags of built-in types, ``values.classes`` those that name a class, ``values.arrays``
 those of numpy and pandas. Only the tags of built-in types are accepted from outside (``classes=False``): the others
 import the module they name.
 """
 
+import logging
 from collections.abc import Mapping
 from enum import StrEnum, unique
 from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.app import value_arrays, value_classes, value_tags
-from pyoco_server.app.lazy_values import LazyDict
-from pyoco_server.app.value_errors import NotTaggableError, ValueCodecError
-from pyoco_server.app.value_tags import MAX_INT_BITS, Encode
 from pyoco_server.core.wire import DecodeError, DecodeProblem, JsonObject, parse_object
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.values import arrays, tags
+from pyoco_server.values import classes as class_tags
+from pyoco_server.values.errors import NotTaggableError, ValueCodecError
+from pyoco_server.values.lazy import LazyDict
+from pyoco_server.values.tags import MAX_INT_BITS, Encode
+
+_log = logging.getLogger(__name__)
 
 DEEPEST: Final = 150
 """How deep tagged JSON may be nested, counted in JSON objects and arrays."""
@@ -64,6 +68,18 @@ def to_tagged(value: Any, *, classes: bool = True, lenient: bool = False) -> Any
     ``lenient`` writes subclasses of text, numbers and mappings as what they derive from, as parameters always were.
     """
     return _Encoder(classes=classes, lenient=lenient).encode(value, "$", 0)
+
+
+def as_tagged(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401 any value
+    """Return the value as tagged JSON and what that reads back as; None if no tag covers a part of it."""
+    try:
+        encoded = msgspec.json.encode(to_tagged(value))
+        return encoded, msgspec.json.decode(encoded)
+    except NotTaggableError:
+        return None
+    except Exception as error:  # noqa: BLE001 attributes of the user's classes are read, and objects may change meanwhile
+        _log.debug("not written as tagged JSON: %s", error, extra={"action": "output_not_tagged"})
+        return None
 
 
 def from_tagged(data: Any, *, classes: bool = True) -> Any:  # noqa: ANN401 any JSON
@@ -136,6 +152,8 @@ class _Encoder:
     def __init__(self, *, classes: bool, lenient: bool) -> None:
         self._classes = classes
         self._lenient = lenient
+        self._hashed = 0
+        """How many sets and keys of dictionaries are around the value: what is read there must have a hash."""
 
     def encode(self, value: Any, at: str, depth: int) -> Any:  # noqa: ANN401
         if depth > DEEPEST:
@@ -156,15 +174,18 @@ class _Encoder:
         return self._tagged(value, kind, at, depth, part)
 
     def _tagged(self, value: Any, kind: type, at: str, depth: int, part: Encode) -> Any:  # noqa: ANN401
-        writer = value_tags.WRITERS.get(kind)
+        writer = tags.WRITERS.get(kind)
         if writer is not None:
+            is_set = kind in {set, frozenset}
+            self._hashed += is_set
             written = writer(value, part)
+            self._hashed -= is_set
         elif self._classes:
-            written = value_arrays.write(value, part) or value_classes.write(value, part)
+            written = arrays.write(value, part) or class_tags.write(value, part)
         else:
             written = None
         if written is None and self._lenient:
-            plainer = value_tags.plainer(value)
+            plainer = tuple(value) if self._hashed and isinstance(value, tuple) else tags.plainer(value)
             if plainer is not value:
                 return self.encode(plainer, at, depth)
         if written is None:
@@ -172,21 +193,27 @@ class _Encoder:
         return written
 
     def _dict(self, value: dict[Any, Any], at: str, depth: int) -> Any:  # noqa: ANN401
-        keys = all(type(key) is str and value_tags.is_writable(key) for key in value)
+        keys = all(type(key) is str and tags.is_writable(key) for key in value)
         if keys and not _is_tag(value):
             return {key: self.encode(item, f"{at}.{key}", depth + 1) for key, item in [*value.items()]}
         pairs = [
-            [self.encode(key, f"{at}, a key", depth + 3), self.encode(item, f"{at}[{key!r:.40}]", depth + 3)]
+            [self._key(key, at, depth), self.encode(item, f"{at}[{key!r:.40}]", depth + 3)]
             for key, item in [*value.items()]
         ]
         return {_DICT: pairs}
 
+    def _key(self, key: Any, at: str, depth: int) -> Any:  # noqa: ANN401
+        self._hashed += 1
+        written = self.encode(key, f"{at}, a key", depth + 3)
+        self._hashed -= 1
+        return written
+
 
 class _Decoder:
     def __init__(self, *, classes: bool) -> None:
-        self._readers = {**value_tags.READERS, _TUPLE: _read_tuple, _DICT: _read_dict}
+        self._readers = {**tags.READERS, _TUPLE: _read_tuple, _DICT: _read_dict}
         if classes:
-            self._readers |= value_classes.READERS | value_arrays.READERS
+            self._readers |= class_tags.READERS | arrays.READERS
         self._classes = classes
 
     def decode(self, data: Any, at: str, depth: int) -> Any:  # noqa: ANN401
@@ -205,7 +232,7 @@ class _Decoder:
     def _read(self, tag: str, body: Any, at: str, depth: int) -> Any:  # noqa: ANN401
         reader = self._readers.get(tag)
         if reader is None:
-            is_of_class = tag in value_classes.READERS or tag in value_arrays.READERS
+            is_of_class = tag in class_tags.READERS or tag in arrays.READERS
             problem = "names a class, which is not accepted here" if is_of_class else "is not a tag"
             raise ValueCodecError(f"'{tag:.40}' {problem}; write an object of one such key as {{'$dict': …}}", at)
 
@@ -221,12 +248,12 @@ class _Decoder:
 
 
 def _read_tuple(body: Any, part: Encode) -> tuple[Any, ...]:  # noqa: ANN401
-    return tuple(part(value_tags.listed(body)))
+    return tuple(part(tags.listed(body)))
 
 
 def _read_dict(body: Any, part: Encode) -> dict[Any, Any]:  # noqa: ANN401
     read: dict[Any, Any] = {}
-    for pair in value_tags.listed(body):
-        key, item = value_tags.listed(pair)
+    for pair in tags.listed(body):
+        key, item = tags.listed(pair)
         read[part(key)] = part(item)
     return read

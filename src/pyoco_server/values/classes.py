@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.app.value_tags import Encode, Reader, listed, text_of
+from pyoco_server.values.tags import Encode, Reader, listed, text_of
 
 _HEAP_TYPE: Final = 1 << 9
 _CUSTOM: Final = ("__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__", "__getnewargs__", "__getnewargs_ex__")
@@ -63,8 +63,8 @@ def _class_at(path: Any) -> type:  # noqa: ANN401 any JSON
     module, _, qualname = text_of(path).partition(":")
     try:
         found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise LookupError(f"cannot import '{module}': {error}") from error
+    except (Exception, SystemExit) as error:
+        raise LookupError(f"cannot import '{module}': {type(error).__name__}: {error}") from error
     for name in qualname.split("."):
         found = vars(found).get(name) if isinstance(found, types.ModuleType | type) else None
     if isinstance(found, type):

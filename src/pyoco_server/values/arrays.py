@@ -9,7 +9,7 @@ import math
 import sys
 from typing import Any, Final
 
-from pyoco_server.app.value_tags import Encode, Reader, listed, text_of
+from pyoco_server.values.tags import Encode, Reader, listed, text_of
 
 MOST_LISTED: Final = 1_000
 """Arrays with more elements are written as bytes."""
