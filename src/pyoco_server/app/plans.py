@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from pyoco_server.core import Event, Graph, read_graph
 from pyoco_server.core.payloads import ExecutionCreated, ExecutionStarted, NodeCreated
-from pyoco_server.flows.definitions import LoggedSteps, is_kind_of, logged_steps, supplied
+from pyoco_server.flows.definitions import LoggedSteps, LoggedValues, completed, is_kind_of, logged_steps
 from pyoco_server.flows.model import FlowModel, Network, Step, TaskStep, tasks_of
 from pyoco_server.flows.plan import Plan, name_steps, plan
 
@@ -63,23 +63,23 @@ class Plans:
     def of_log(self, events: Sequence[Event], model: FlowModel | None) -> RunPlan | None:
         """Return what the log says that its run is to be driven on; None if the log has no graph yet.
 
-        ``model`` is the worker's flow of that name. It supplies only what the log does not say: inputs that are not
-        JSON, and the steps of nodes in logs older than definitions, where node and kind are the same.
+        ``model`` is the worker's flow of that name. It supplies only what the log does not say: values that the log
+        could not hold, and the steps of nodes in logs older than definitions, where node and kind are the same.
         """
         logged = self._logged(events)
         if logged is None:
             return None
         graph, said = logged
         if model is None:
-            return RunPlan(graph, said.steps, said.lacking, said.defaults or {})
+            return RunPlan(graph, said.steps, said.lacking, said.defaults.read({}).values if said.defaults else {})
         mine = self.of(model).steps
         steps = dict(said.steps)
         wanted = said.lacking if said.is_described else graph.nodes
         steps |= {each: mine[each] for each in wanted if each in mine and is_kind_of(mine[each], graph.nodes[each])}
         tasks = {task.name: task for task in tasks_of(model)}
-        steps = {node_id: supplied(step, tasks) for node_id, step in steps.items()}
-        defaults = model.defaults if said.defaults is None else said.defaults
-        return RunPlan(graph, steps, said.lacking - steps.keys(), defaults)
+        defaults = LoggedValues(model.defaults) if said.defaults is None else said.defaults.read(model.defaults)
+        steps = {node_id: completed(step, tasks, defaults.unwritten) for node_id, step in steps.items()}
+        return RunPlan(graph, steps, said.lacking - steps.keys(), defaults.values)
 
     def _logged(self, events: Sequence[Event]) -> _Logged | None:
         """The graph of a log with its steps, read once for each code that logs name."""

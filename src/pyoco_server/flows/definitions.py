@@ -5,9 +5,9 @@ where all is default). Reading never raises: what cannot be read is None, and th
 """
 
 import hashlib
-import math
+import logging
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -24,16 +24,21 @@ from pyoco_server.flows.model import (
     tasks_in,
     with_tasks,
 )
+from pyoco_server.values.codec import as_json, as_tagged, from_tagged
+from pyoco_server.values.errors import ValueCodecError
+from pyoco_server.values.tags import is_writable
+
+_log = logging.getLogger(__name__)
 
 FLOW: Final = "flow"
 STEP: Final = "step"
 UNWRITTEN: Final = "unwritten"
 
+_DEEPEST: Final = 50
 VALUE_BYTES: Final = 16 * 1024
 """A larger input is not written into the log: every run would carry it."""
 FLOW_BYTES: Final = 256 * 1024
 """Definitions of one flow take no more than this; a commit must stay below the largest message."""
-_DEEPEST: Final = 50
 _BESIDE: Final = ("name", "outputs")
 """What a node says of its task beside the definition."""
 
@@ -45,9 +50,8 @@ class Definitions:
         self._left = FLOW_BYTES
         self.flow: JsonObject = {}
         if model.defaults:
-            defaults = {name: value for name, value in model.defaults.items() if is_json(value)}
-            self.flow["defaults"] = defaults
-            self._left -= len(msgspec.json.encode(defaults))
+            self.flow = msgspec.to_builtins(_Defaults(*_values(model.defaults)))
+            self._left -= len(msgspec.json.encode(self.flow))
 
     def of(self, step: Step) -> JsonObject:
         """Return what a node's ``extra`` says of its step; nothing if the step has only defaults."""
@@ -78,44 +82,82 @@ def _has_json_cases(step: Step) -> bool:
 
 
 def _writable(task: TaskSpec) -> TaskSpec:
-    """Return the task with what is not default, and without inputs that the log cannot hold."""
-    left_out = tuple(name for name, value in task.inputs.items() if not is_json(value))
+    """Return the task with what is not default, and with inputs as the log holds them."""
+    inputs, tagged, unwritten = _values(task.inputs)
     return msgspec.structs.replace(
         task,
         function=None if task.function == task.name else task.function,
         backoff=msgspec.UNSET if task.backoff == Backoff() else task.backoff,
-        inputs={name: value for name, value in task.inputs.items() if name not in left_out},
-        unwritten=left_out,
+        inputs=inputs,
+        tagged=tagged,
+        unwritten=unwritten,
     )
 
 
-def is_json(value: object, *, max_bytes: int = VALUE_BYTES) -> bool:
-    """Does JSON read back as exactly this value, of the same types, and is it small enough for the log?"""
-    return _is_json(value, 0) and len(msgspec.json.encode(value)) <= max_bytes
+def _values(given: Mapping[str, Any]) -> "LoggedValues":
+    """Return values by name as the log holds them."""
+    written: JsonObject = {}
+    tagged: list[str] = []
+    for name, value in given.items():
+        if type(name) is not str or not is_writable(name):
+            continue
+        if is_json(value):
+            written[name] = value
+        elif _fits(found := as_tagged(value)):
+            written[name] = found[1]
+            tagged.append(name)
+    return LoggedValues(written, tuple(tagged), tuple(name for name in given if name not in written))
 
 
-def _is_json(value: object, depth: int) -> bool:
-    if depth > _DEEPEST:
-        return False
-    kind = type(value)
-    if kind is dict and isinstance(value, dict):
-        return all(_is_text(name) and _is_json(item, depth + 1) for name, item in value.items())
-    if kind is list and isinstance(value, list):
-        return all(_is_json(item, depth + 1) for item in value)
-    if kind is int and isinstance(value, int):
-        return -(2**63) <= value < 2**64
-    if kind is float and isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or kind is bool or _is_text(value)
+def is_json(value: object) -> bool:
+    """Is the value plain JSON that reads back as it is, and small enough for the log?"""
+    return _fits(as_json(value))
 
 
-def _is_text(value: object) -> bool:
-    if type(value) is not str:
-        return False
-    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+def _fits(found: tuple[bytes, Any] | None) -> TypeGuard[tuple[bytes, Any]]:
+    """May the log hold the JSON? Other programs that read it refuse what is nested too deeply."""
+    return found is not None and len(found[0]) <= VALUE_BYTES and _is_shallow(found[1], _DEEPEST)
+
+
+def _is_shallow(data: Any, left: int) -> bool:  # noqa: ANN401 any JSON
+    inside = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return left > 0 and all(_is_shallow(item, left - 1) for item in inside)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+class LoggedValues(NamedTuple):
+    """Values by name, as a log holds them."""
+
+    values: Mapping[str, Any]
+    tagged: tuple[str, ...] = ()
+    """Names of those that are tagged JSON, not decoded yet."""
+    unwritten: tuple[str, ...] = ()
+    """Names of those that the log could not hold."""
+
+    def read(self, others: Mapping[str, Any]) -> "LoggedValues":
+        """Return all values: tagged JSON is decoded; what is unwritten or cannot be decoded is taken from ``others``.
+
+        ``unwritten`` of what is returned names the values that are nowhere.
+        """
+        values, wanted = {**self.values}, [*self.unwritten]
+        for name in self.tagged:
+            try:
+                values[name] = from_tagged(values.pop(name))
+            except (ValueCodecError, KeyError) as error:
+                _log.warning("'%s' cannot be read from the log: %s", name, error, extra={"action": "value_not_read"})
+                wanted.append(name)
+        values |= {name: others[name] for name in wanted if name in others}
+        return LoggedValues(values, unwritten=tuple(name for name in wanted if name not in others))
+
+
+class _Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the Start node says of its flow: the defaults of parameters."""
+
+    defaults: Mapping[str, Any] = {}
+    tagged: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
 
 
 class LoggedSteps(NamedTuple):
@@ -126,14 +168,13 @@ class LoggedSteps(NamedTuple):
     steps: Mapping[str, Step]
     lacking: frozenset[str]
     """Nodes that do something which their log does not say."""
-    defaults: Mapping[str, Any] | None
+    defaults: LoggedValues | None
 
 
 def logged_steps(graph: Graph) -> LoggedSteps:
     """Return the steps that the nodes of a graph describe; never raises."""
     flow = graph.nodes[graph.start].extra.get(FLOW)
     is_described = isinstance(flow, dict)
-    defaults = flow.get("defaults", {}) if isinstance(flow, dict) else None
     steps: dict[str, Step] = {}
     lacking: set[str] = set()
     for node_id, node in graph.nodes.items():
@@ -144,7 +185,15 @@ def logged_steps(graph: Graph) -> LoggedSteps:
             lacking.add(node_id)
         else:
             steps[node_id] = step
-    return LoggedSteps(is_described, steps, frozenset(lacking), defaults if isinstance(defaults, dict) else None)
+    return LoggedSteps(is_described, steps, frozenset(lacking), _read_defaults(flow))
+
+
+def _read_defaults(flow: object) -> LoggedValues | None:
+    try:
+        said = msgspec.convert(flow, _Defaults)
+    except msgspec.ValidationError:
+        return None
+    return LoggedValues(said.defaults, said.tagged, said.unwritten)
 
 
 def _read_step(node: GraphNode, *, is_described: bool) -> Step | None:
@@ -175,19 +224,23 @@ def is_kind_of(step: Step, node: GraphNode) -> bool:
     return node.node_type == type(step).__name__
 
 
-def supplied(step: Step, tasks: Mapping[str, TaskSpec]) -> Step:
-    """Return the step with inputs that its log could not hold; tasks of the same name supply them if they have them."""
-    if not any(task.unwritten for task in tasks_in(step)):
+def completed(step: Step, tasks: Mapping[str, TaskSpec], missing: tuple[str, ...] = ()) -> Step:
+    """Return the step with all inputs of its tasks as values.
+
+    Tagged JSON is decoded; what the log could not hold, or what cannot be decoded here, is taken from the task of the
+    same name in ``tasks``. ``unwritten`` of a task names the inputs that neither has: the task cannot be called here.
+    ``missing`` are the defaults of parameters that nobody has: no task can be called here.
+    """
+    if not missing and not any(task.tagged or task.unwritten for task in tasks_in(step)):
         return step
 
-    def supply(task: TaskSpec) -> TaskSpec:
-        found = tasks.get(task.name)
-        if found is None or not all(name in found.inputs for name in task.unwritten):
-            return task
-        inputs = {**task.inputs, **{name: found.inputs[name] for name in task.unwritten}}
-        return msgspec.structs.replace(task, inputs=inputs, unwritten=())
+    def complete(task: TaskSpec) -> TaskSpec:
+        mine = tasks.get(task.name)
+        logged = LoggedValues(task.inputs, task.tagged, task.unwritten)
+        inputs, _, unwritten = logged.read({} if mine is None else mine.inputs)
+        return msgspec.structs.replace(task, inputs=inputs, tagged=(), unwritten=unwritten + missing)
 
-    return with_tasks(step, supply)
+    return with_tasks(step, complete)
 
 
 class _Digest:

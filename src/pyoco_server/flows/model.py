@@ -144,8 +144,10 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     wait: WaitSpec | None = None
     recompute: bool = False
     """May the task be called again, as another attempt, when its result is lost?"""
+    tagged: tuple[str, ...] = ()
+    """Names of inputs that are tagged JSON (``values.codec``), not decoded yet; empty in a flow that no log holds."""
     unwritten: tuple[str, ...] = ()
-    """Names of inputs whose values a log could not hold; always empty in a flow that was not read from a log."""
+    """Names of inputs whose values a log could not hold, or that cannot be read; empty in a flow that no log holds."""
 
 
 def check_at_most_once(name: str, *, retries: int, recompute: bool, at_most_once: bool) -> None:
