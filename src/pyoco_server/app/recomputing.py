@@ -16,9 +16,9 @@ from pyoco_server.app.fencing import Fence, Fencing
 from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.ports import Workshop
 from pyoco_server.app.results import ResultKeeper
-from pyoco_server.values.errors import ResultLostError
 from pyoco_server.core import Actor, Commit, Event, ExecutionState, fold, recompute, recompute_failed, recomputed
 from pyoco_server.flows.model import Step, TaskSpec, TaskStep
+from pyoco_server.values.errors import ResultLostError
 
 T = TypeVar("T")
 Decide = Callable[[ExecutionState], list[Event]]
@@ -29,6 +29,10 @@ class Caller(Protocol):
 
     worker_id: str
     actor: Actor
+
+    def lacks(self, node_id: str) -> str | None:
+        """Return the name of the code that calling the node's task needs and this process does not have."""
+        ...
 
     def begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
         """Make an attempt that can be asked to stop."""
@@ -118,6 +122,10 @@ class Recomputer:
         step = self._steps.get(lost)
         if not isinstance(step, TaskStep) or not step.task.recompute:
             return
+        if self._caller.lacks(lost) is not None:
+            task, worker = step.task.name, self._caller.worker_id
+            self._keeper.explain_loss(lost, f"the code of '{task}', which may compute it again, is missing at {worker}")
+            return
         for failures in range(1, step.task.retries + 2):
             outcome = await self._attempt(needing, (*chain, lost), lost, step.task)
             if not isinstance(outcome, Failed) or failures > step.task.retries:
@@ -147,7 +155,7 @@ class Recomputer:
             case Failed(error):
                 given: dict[str, Any] = {"attempt": number, "error": error, **self._who()}
                 await self._decided(lambda state: recompute_failed(state, node_id, **given))
-                self._keeper.recompute_failed(node_id, str(error.get("message")))
+                self._keeper.explain_loss(node_id, f"computing it again failed: {error.get('message')}")
             case Stopped():  # last of a closed set: the log has the attempt, and nobody wants its result
                 pass
         return outcome

@@ -11,10 +11,8 @@ from typing import Any, ClassVar
 from pyoco.core.models import TaskState  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.context import RunScope
-from pyoco_server.values.lazy import Deferred, LazyDict, LostValue
 from pyoco_server.app.outputs import STORED, VALUE, Outputs, Owner, inline_value, is_stored
 from pyoco_server.app.rounds import is_in_loop, is_isolating, is_marked_isolated
-from pyoco_server.values.codec import KIND
 from pyoco_server.core import Event, ExecutionState, initial_state
 from pyoco_server.core.payloads import (
     ExecutionCancelRequested,
@@ -28,6 +26,8 @@ from pyoco_server.core.payloads import (
     Payload,
 )
 from pyoco_server.core.wire import JsonObject
+from pyoco_server.values.codec import KIND
+from pyoco_server.values.lazy import Deferred, LazyDict, LostValue
 
 
 class ResultKeeper:
@@ -167,9 +167,8 @@ class ResultKeeper:
         lost = [other for other, value in self.deferred.items() if isinstance(value, LostValue)]
         return sorted((other for other in lost if self._ends[other] < latest), key=self._ends.__getitem__)
 
-    def recompute_failed(self, node_id: str, message: str) -> None:
-        """Let those who read a lost value know that computing it again failed, too."""
-        reason = f"computing it again failed: {message}"
+    def explain_loss(self, node_id: str, reason: str) -> None:
+        """Say why a lost value is not computed again; the error of a task that reads it names the reason."""
         self.keep(node_id, self.owner(node_id).lost(reason))
 
     def _is_newest(self, path: str, end: int) -> bool:

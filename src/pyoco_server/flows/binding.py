@@ -4,6 +4,7 @@ This is where user code is imported, and nowhere else; reading a flow never does
 """
 
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,11 +18,26 @@ from pyoco_server.flows.positions import close_to, instead_of
 
 Function = Callable[..., Any]
 
+_log = logging.getLogger(__name__)
+
 
 def bind(model: FlowModel, known: Mapping[str, Function] | None = None) -> dict[str, Function]:
     """Return the function of every task; ``known`` are functions already at hand, by task name. FlowError otherwise."""
     plugins = _Plugins()
     return {task.name: _find(task, model, known or {}, plugins) for task in tasks_of(model) if task.wait is None}
+
+
+def bind_available(model: FlowModel) -> dict[str, Function]:
+    """Return the functions of those tasks whose function can be found and imported, for a run that has started."""
+    plugins, found = _Plugins(), dict[str, Function]()
+    for task in tasks_of(model):
+        if task.wait is not None:
+            continue
+        try:
+            found[task.name] = _find(task, model, {}, plugins)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's modules raise when imported
+            _log.warning("task '%s' has no function here: %s", task.name, error, extra={"action": "task_not_bound"})
+    return found
 
 
 def _find(task: TaskSpec, model: FlowModel, known: Mapping[str, Function], plugins: "_Plugins") -> Function:

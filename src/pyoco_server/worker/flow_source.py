@@ -15,7 +15,7 @@ from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ship
 
 from pyoco_server.app.announced_flows import Announcement, announced
 from pyoco_server.errors import InvalidInputError, PyocoServerError
-from pyoco_server.flows.binding import bind
+from pyoco_server.flows.binding import bind, bind_available
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.from_pyoco import Function, read_flow
@@ -53,8 +53,11 @@ class FlowSource:
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
 
-    async def named(self, flow_name: str) -> Resolved:
-        """The flow of that name; FlowNotFoundError if there is none, and whatever the user's code raises."""
+    async def named(self, flow_name: str, *, is_started: bool = False) -> Resolved:
+        """The flow of that name; FlowNotFoundError if there is none, and whatever the user's code raises.
+
+        For a run that ``is_started``, functions that a flow.yaml names and that are not here are left out.
+        """
         flows: Flows | None = getattr(self._resolver, "at_hand", None)
         try:
             if flows is not None:
@@ -67,7 +70,9 @@ class FlowSource:
             raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {told}") from cause
         if not isinstance(found, Flow | FlowModel):
             raise FlowNotFoundError(f"the resolver gave a {type(found).__name__} for '{flow_name}', not a Flow")
-        return flows.read(flow_name) if flows is not None else _read(found)
+        if flows is not None:
+            return flows.read(flow_name, is_started=is_started)
+        return _read(found, is_started=is_started)
 
     async def announcement(self, wheels: Mapping[str, str]) -> Announcement | None:
         """Return what a worker announces of its flows; None if the resolver cannot enumerate them.
@@ -98,9 +103,14 @@ class FlowSource:
                 _log.warning("flow '%s' is not announced: %s: %s", name, type(error).__name__, error, extra=extra)
         return found
 
-    async def from_yaml(self, text: str, flow_name: str) -> Resolved:
-        """The flow a flow.yaml describes; FlowNotFoundError if code it refers to is not installed here."""
+    async def from_yaml(self, text: str, flow_name: str, *, is_started: bool = False) -> Resolved:
+        """The flow a flow.yaml describes; FlowNotFoundError if code it refers to is not installed here.
+
+        For a run that ``is_started``, functions that are not here are left out.
+        """
         model = read_flow_yaml(text, name=flow_name)
+        if is_started:
+            return model, await asyncio.to_thread(bind_available, model)
         try:
             return model, await asyncio.to_thread(bind, model)
         except FlowError as error:
@@ -143,11 +153,17 @@ class Flows:
         """The names of all flows."""
         return sorted(self._flows)
 
-    def read(self, flow_name: str) -> Resolved:
-        """The flow of that name as it is run, read once; KeyError as below."""
+    def read(self, flow_name: str, *, is_started: bool = False) -> Resolved:
+        """The flow of that name as it is run, read once; KeyError as below.
+
+        For a run that ``is_started``, functions that a flow.yaml names and that are not here are left out.
+        """
         read = self._read.get(flow_name)
-        if read is None:
-            read = self._read[flow_name] = _read(self(flow_name))
+        if read is not None:
+            return read
+        read = _read(self(flow_name), is_started=is_started)
+        if not is_started:
+            self._read[flow_name] = read
         return read
 
     def __call__(self, flow_name: str) -> Flow | FlowModel:
@@ -159,9 +175,11 @@ class Flows:
         raise _NoSuchFlowError(f"there are {', '.join(sorted(self._flows)) or 'none'}{meant}")
 
 
-def _read(flow: Flow | FlowModel) -> Resolved:
+def _read(flow: Flow | FlowModel, *, is_started: bool) -> Resolved:
     if not isinstance(flow, FlowModel):
         return read_flow(flow)
+    if is_started:
+        return flow, bind_available(flow)
     functions = bind(flow)
     check_names(flow, functions)
     return flow, functions

@@ -261,11 +261,13 @@ class JobHandler:
 
     async def _resolve(self, job: Job, known: Known) -> Resolved:
         workflow_yaml = RunInput.of(known.state, known.events[0].payload.extra.get(PLATFORM)).workflow_yaml
+        is_started = bool(known.state.nodes)
         if workflow_yaml is not None:
-            model, functions = await self._flows.from_yaml(workflow_yaml, job.flow_name)
+            model, functions = await self._flows.from_yaml(workflow_yaml, job.flow_name, is_started=is_started)
         else:
-            model, functions = await self._flows.named(job.flow_name)
+            model, functions = await self._flows.named(job.flow_name, is_started=is_started)
             model = msgspec.structs.replace(model, name=job.flow_name)
+        self._services.plans.of(model)  # a flow that cannot run is refused here, as one that cannot be loaded
         return model, functions
 
     # --- Driving -----------------------------------------------------------------------------------------------------
