@@ -149,7 +149,7 @@ book: $(READY)
 	$(call tests,$(AT_ONCE),tests/migration tests/docs tests/howto tests/release)
 
 fuzz: $(READY)
-	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz
+	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz tests/worker/test_own_graph_random.py
 
 format: $(READY)
 	$(BIN)/ruff format .

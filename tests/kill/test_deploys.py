@@ -55,7 +55,7 @@ def _start(all_there: Fleet, name: str, deploy: int, *, whole: bool = False) -> 
 
 @timeout
 def test_deploys_rolled_over_two_workers_lose_no_run_and_skip_no_node(tmp_path: Path) -> None:
-    asyncio.run(_rolled(tmp_path, scaled(3, DEPLOYS), scaled(24, 1_000)))
+    asyncio.run(_rolled(tmp_path, scaled(2, DEPLOYS), scaled(24, 1_000)))
 
 
 async def _rolled(home: Path, deploys: int, many: int) -> None:
@@ -63,10 +63,10 @@ async def _rolled(home: Path, deploys: int, many: int) -> None:
         all_there.start_gateway("gateway")
         workers = {name: _start(all_there, name, 0) for name in NAMES}
         runs: list[str] = []
-        for deploy in range(1, deploys):
+        for deploy in range(1, deploys + 1):
             runs += await all_there.submit_all(["rolling"] * (many // deploys))
             for name in NAMES:
-                await _replace(all_there, workers, name, deploy, whole=deploy % 2 == 0 or deploy == deploys - 1)
+                await _replace(all_there, workers, name, deploy, whole=deploy % 2 == 0 or deploy == deploys)
             for run_id in runs[deploy::3]:
                 found = await all_there.snapshot(run_id)
                 if found["waiting"]:

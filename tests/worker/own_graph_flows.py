@@ -1,14 +1,44 @@
-"""Small flows for tests of runs that keep their own graph: chains with a wait, and workers with other code."""
+"""Flows for tests of runs that keep their own graph: chains with a wait, random flows, random edits of them."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
+import msgspec
+from hypothesis import strategies as st
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
+from pyoco_server.flows.model import (
+    Backoff,
+    Case,
+    FlowModel,
+    ForEach,
+    Network,
+    Parallel,
+    Program,
+    Repeat,
+    Step,
+    Steps,
+    Switch,
+    TaskSpec,
+    TaskStep,
+    Until,
+    WaitSpec,
+    tasks_of,
+    with_tasks,
+)
+from pyoco_server.gateway.routers.run_events import events_page, graph_view, state_at
 from pyoco_server.worker.dispositions import Ack
 from tests.worker.world import USER, World
+
+NAMES: Final = "abcdef"
+WAYS: Final = ("left", "right", "neither")
+MOST_ITEMS: Final = 2
+
+
+# --- Chains ----------------------------------------------------------------------------------------------------------
 
 
 def task_of(name: str, body: Callable[..., Any], inputs: Mapping[str, Any] | None = None) -> TaskWrapper:
@@ -28,3 +58,162 @@ async def parked_and_resumed(world: World, flow: Flow) -> str:
     assert await world.hand({"f": flow}).work() == Ack()
     await world.desk.resume(run_id, "w", 1, USER)
     return run_id
+
+
+async def readable(world: World, run_id: str) -> None:
+    """Everything that routes show of a log can be shown."""
+    run = await world.desk.open(run_id)
+    assert "notes" not in graph_view(run)
+    assert events_page(run, 0, 10_000)["version"] == len(run.events)
+    assert state_at(run, None)["version"] == run.execution.state.version
+
+
+# --- Random flows ----------------------------------------------------------------------------------------------------
+
+
+def a_task(name: str) -> st.SearchStrategy[TaskSpec]:
+    """A wait, or a task with or without retries and with inputs of several types."""
+    called = st.builds(
+        TaskSpec,
+        name=st.just(name),
+        retries=st.integers(0, 2),
+        backoff=st.just(Backoff(delay_sec=1.0)),
+        inputs=st.sampled_from([{}, {"n": 1}, {"n": (1, 2)}, {"n": b"x", "given": "$ctx.params.way"}]),
+    )
+    waits = st.builds(lambda: TaskSpec(name=name, wait=WaitSpec(key=name)))
+    return st.one_of(called, called, called, waits)
+
+
+@st.composite
+def networks(draw: st.DrawFn, names: list[str]) -> Network:
+    """Tasks in some order, each behind any of those before it: chains, forks and joins."""
+    behind: dict[str, tuple[str, ...]] = {}
+    for place, name in enumerate(names):
+        behind[name] = tuple(draw(st.lists(st.sampled_from(names[:place]), unique=True, max_size=3))) if place else ()
+    return Network(tuple(draw(a_task(name)) for name in names), behind)
+
+
+@st.composite
+def programs(draw: st.DrawFn, names: list[str]) -> Program:
+    """Steps, blocks and blocks in blocks; each name stands in one place."""
+    return Program(draw(_steps(names, 2)))
+
+
+@st.composite
+def _steps(draw: st.DrawFn, names: list[str], depth: int) -> Steps:
+    made: list[Step] = []
+    left = [*names]
+    while left:
+        many = draw(st.integers(1, len(left)))
+        inside, left = left[:many], left[many:]
+        if depth == 0 or (many == 1 and draw(st.booleans())):
+            made += [TaskStep(draw(a_task(name))) for name in inside]
+        else:
+            made.append(draw(_block(inside, depth - 1)))
+    return tuple(made)
+
+
+@st.composite
+def _block(draw: st.DrawFn, names: list[str], depth: int) -> Step:
+    cut = draw(st.integers(1, len(names)))
+    body, rest = draw(_steps(names[:cut], depth)), draw(_steps(names[cut:], depth))
+    after = (body + rest) if rest else body
+    blocks: list[Step] = [
+        Repeat(2, after),
+        Repeat("$ctx.params.count", after),
+        ForEach("$ctx.params.items", after, item="item", parallel=1),
+        ForEach("$ctx.params.items", after, item="item", parallel=2),
+        Until("$ctx.params.count > 0", after, max_iter=3),
+        Switch("$ctx.params.way", (Case("left", body), Case("right", rest or body)), rest or body),
+        Parallel((body, rest) if rest else (body,)),
+    ]
+    return draw(st.sampled_from(blocks))
+
+
+@st.composite
+def flows(draw: st.DrawFn) -> FlowModel:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True))
+    return FlowModel(name="f", body=draw(st.one_of(networks(names), programs(names))))
+
+
+@st.composite
+def edited(draw: st.DrawFn, model: FlowModel) -> FlowModel:
+    """The flow after an edit: a small one, or another flow that has some of the names."""
+    match draw(st.sampled_from(["remove", "rename", "reorder", "options", "edges", "all"])), model.body:
+        case "all", _:
+            return draw(flows())
+        case "rename", _:
+            old, new = draw(st.sampled_from([task.name for task in tasks_of(model)])), "new"
+            return _changed(model, lambda task: _named(task, new if task.name == old else task.name), {old: new})
+        case "options", _:
+            options = {task.name: draw(a_task(task.name)) for task in tasks_of(model)}
+            return _changed(model, lambda task: options[task.name], {})
+        case "remove", Network(tasks, _) if len(tasks) > 1:
+            return FlowModel(name="f", body=draw(networks([task.name for task in tasks][1:])))
+        case _, Network(tasks, _):
+            return FlowModel(name="f", body=draw(networks(draw(st.permutations([task.name for task in tasks])))))
+        case "remove", Program(steps) if len(steps) > 1:
+            return FlowModel(name="f", body=Program(steps[1:]))
+        case _, Program(steps):
+            more = TaskStep(TaskSpec(name="more"))
+            return FlowModel(name="f", body=Program((more, *draw(st.permutations(steps)))))
+    raise AssertionError("no other bodies")
+
+
+def _named(task: TaskSpec, name: str) -> TaskSpec:
+    return msgspec.structs.replace(task, name=name)
+
+
+def _changed(model: FlowModel, change: Callable[[TaskSpec], TaskSpec], names: Mapping[str, str]) -> FlowModel:
+    match model.body:
+        case Program(steps):
+            return FlowModel(name="f", body=Program(tuple(with_tasks(step, change) for step in steps)))
+        case Network(tasks, behind):  # last of a closed set
+            moved = {
+                names.get(name, name): tuple(names.get(each, each) for each in those) for name, those in behind.items()
+            }
+            return FlowModel(name="f", body=Network(tuple(map(change, tasks)), moved))
+
+
+# --- What a flow demands ---------------------------------------------------------------------------------------------
+
+
+def demanded(model: FlowModel, params: Mapping[str, Any]) -> Counter[str]:
+    """How often each task must succeed before a run of the flow may be COMPLETED."""
+    if isinstance(model.body, Network):
+        return Counter(task.name for task in model.body.tasks)
+    return _demanded(model.body.steps, params)
+
+
+def _demanded(steps: Iterable[Step], params: Mapping[str, Any]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for step in steps:
+        match step:
+            case TaskStep(task):
+                total[task.name] += 1
+            case Parallel(branches):
+                total += _demanded([each for branch in branches for each in branch], params)
+            case Switch(_, cases, default):
+                taken = [case.body for case in cases if case.value == params["way"]]
+                total += _demanded(taken[0] if taken else default or (), params)
+            case Repeat(count, body):
+                total += _times(_demanded(body, params), params["count"] if isinstance(count, str) else count)
+            case ForEach():
+                total += _times(_demanded(step.body, params), len(params["items"]))
+            case Until():  # last of a closed set
+                total += _times(_demanded(step.body, params), 1 if params["count"] > 0 else 3)
+    return total
+
+
+def _times(once: Counter[str], times: int) -> Counter[str]:
+    return Counter({name: many * times for name, many in once.items() if times})
+
+
+def parameters() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "way": st.sampled_from(WAYS),
+            "count": st.integers(1, 2),
+            "items": st.lists(st.integers(0, 9), max_size=MOST_ITEMS),
+        }
+    )

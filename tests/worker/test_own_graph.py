@@ -13,8 +13,8 @@ from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 from pyoco_server import wait
 from pyoco_server.core import NodeStatus, graph_from_log
 from pyoco_server.core.payloads import NodeStarted
-from pyoco_server.gateway.routers.run_events import events_page, graph_view, state_at
 from pyoco_server.worker.dispositions import Ack
+from tests.worker.own_graph_flows import readable
 from tests.worker.world import USER, World, attempt
 
 
@@ -114,11 +114,3 @@ def test_any_edit_at_any_place_leaves_the_run_on_its_graph(names: list[str], edi
         assert {node.status for node in state.nodes.values()} == {NodeStatus.SUCCEEDED}
 
     attempt(body)
-
-
-async def readable(world: World, run_id: str) -> None:
-    """Everything that routes show of a log can be shown."""
-    run = await world.desk.open(run_id)
-    assert "notes" not in graph_view(run)
-    assert events_page(run, 0, 1_000)["version"] == len(run.events)
-    assert state_at(run, None)["version"] == run.execution.state.version
