@@ -21,6 +21,7 @@ LABELS: Final = {
 }
 READING: Final = {
     "pyoco_runs_total": "Grows and shrinks: a run is counted under the status it has now. Use `deriv`, not `rate`.",
+    "pyoco_runs_held": "Above zero: deploy the code, `GET /runs?held=true` says which; they resume by themselves then.",
     "pyoco_runs_today_total": "Starts again from 0 at midnight (UTC); a run that is removed is no longer counted.",
     "pyoco_run_queue_seconds": "Rises when there are too few workers for what is submitted.",
     "pyoco_run_latency_seconds": "`histogram_quantile(0.95, rate(pyoco_run_latency_seconds_bucket[5m]))`",

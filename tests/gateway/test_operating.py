@@ -162,6 +162,7 @@ def test_metrics(client: httpx.Client) -> None:
         assert after == today + 1
     assert metric(client, "pyoco_workers_alive_total") >= 1
     assert metric(client, "pyoco_dlq_messages_total") >= 0
+    assert metric(client, "pyoco_runs_held") >= 0
     for status in ("RUNNING", "COMPLETED", "FAILED", "CANCELLING", "CANCELLED"):
         assert metric(client, f'pyoco_runs_total{{status="{status}"}}') >= 0
 

@@ -102,6 +102,9 @@ async def agree(index: SqliteRunIndex, naive: NaiveIndex, asked: list[RunQuery],
         assert [tuple(found) for found in await index.page(query)] == expected, query
     for tenant_id in (*TEXTS["tenant_id"], "nobody"):
         assert await index.counts(tenant_id) == naive.counts(tenant_id)
+    for tenant in (None, *TEXTS["tenant_id"], "nobody"):
+        held = RunQuery(tenant_id=tenant, held=True, limit=1_000)
+        assert await index.held_count(tenant) == len(naive.page(held))
     assert set(await index.due(moment)) == naive.due(moment)
     for day, tenant_id in itertools.product(range(3), [None, *TEXTS["tenant_id"], "nobody"]):
         of = day * 86_400.0, tenant_id

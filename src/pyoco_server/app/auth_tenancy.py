@@ -203,6 +203,11 @@ class TenantIndex:
         del tenant_id
         return await self._index.counts(self._tenant_id)
 
+    async def held_count(self, tenant_id: str | None = None) -> int:
+        """Return how many of the tenant's runs are held, whichever tenant is named."""
+        del tenant_id
+        return await self._index.held_count(self._tenant_id)
+
     async def tally(self, wanted: RunFilter) -> Tally:
         """How many of the tenant's runs that fit have which status."""
         return await self._index.tally(msgspec.structs.replace(wanted, tenant_id=self._tenant_id))

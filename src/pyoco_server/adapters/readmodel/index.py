@@ -89,6 +89,10 @@ class SqliteRunIndex:
         """How many runs have which status."""
         return await self._read(reading.counts, tenant_id)
 
+    async def held_count(self, tenant_id: str | None = None) -> int:
+        """Return how many runs are held because no worker has the code they need next."""
+        return await self._read(reading.held_count, tenant_id)
+
     async def tally(self, wanted: RunFilter) -> Tally:
         """How many of the runs that fit have which status."""
         return await self._read(tallying.tally, wanted)

@@ -14,6 +14,9 @@ _DUE: Final = """SELECT run_id, node_id FROM waits INDEXED BY waits_by_deadline 
     WHERE deadline <= ? ORDER BY deadline LIMIT ?"""
 _SILENT: Final = """SELECT summary, alive_at, key FROM runs INDEXED BY runs_by_life
     WHERE (alive_at, key) > (?, ?) AND alive_at < ? ORDER BY alive_at, key LIMIT ?"""
+_HELD: Final = "SELECT count(*) FROM runs INDEXED BY runs_listed_held WHERE held IS NOT NULL"
+_HELD_OF_TENANT: Final = """SELECT count(*) FROM runs INDEXED BY runs_listed_tenant_held
+    WHERE tenant = ? AND held IS NOT NULL"""
 _BEFORE_ALL: Final = (-1.0, 0)
 _DAY_SEC: Final = 86_400
 _LAST_MOMENT: Final = 1e12
@@ -37,6 +40,14 @@ def counts(connection: sqlite3.Connection, tenant_id: str | None) -> dict[str, i
     """How many runs have which status."""
     tenant = NOTHING if tenant_id is None else number_of(connection, tenant_id)
     return {} if tenant is None else dict(connection.execute(_COUNTS, (tenant, NOTHING)))
+
+
+def held_count(connection: sqlite3.Connection, tenant_id: str | None) -> int:
+    """Return how many runs are held; reads only the entries of held runs, in an index that has no others."""
+    if tenant_id is None:
+        return int(connection.execute(_HELD).fetchone()[0])
+    tenant = number_of(connection, tenant_id)
+    return 0 if tenant is None else int(connection.execute(_HELD_OF_TENANT, (tenant,)).fetchone()[0])
 
 
 def day_of(moment: float) -> int:

@@ -213,6 +213,10 @@ class RunIndex(Protocol):
         """How many runs have which status; statuses no run has are left out."""
         ...
 
+    async def held_count(self, tenant_id: str | None = None) -> int:
+        """Return how many runs are held because no worker has the code they need next."""
+        ...
+
     async def tally(self, wanted: RunFilter) -> Tally:
         """How many of the runs that fit have which status."""
         ...

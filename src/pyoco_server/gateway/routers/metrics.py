@@ -60,6 +60,7 @@ async def _collect(given: Services) -> list[Metric]:
         given.workers.all(),
         given.dead_letters.count(),
     )
+    held = await given.index.held_count()
     runs = GaugeMetricFamily("pyoco_runs_total", "Runs by status.", labels=["status"])
     for status in RunStatus:
         runs.add_metric([status.value], counts.get(status.value, 0))
@@ -76,6 +77,7 @@ async def _collect(given: Services) -> list[Metric]:
         backlog.add_metric([tag], count)
     return [
         runs,
+        GaugeMetricFamily("pyoco_runs_held", "Runs held because no worker has the code they need next.", value=held),
         GaugeMetricFamily("pyoco_runs_today_total", "Runs submitted since midnight (UTC).", value=today),
         _histogram("pyoco_run_queue_seconds", "From submission to the start of a run.", latencies.queued),
         _histogram("pyoco_run_latency_seconds", "From submission to the end of a run.", latencies.whole),
