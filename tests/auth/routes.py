@@ -59,6 +59,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/runs/{run_id}/events"): Row(Scope.RUNS),
     ("GET", "/runs/{run_id}/graph"): Row(Scope.RUNS),
     ("GET", "/runs/{run_id}/state"): Row(Scope.RUNS),
+    ("GET", "/runs/{run_id}/nodes/{node_id:path}/output"): Row(Scope.RUNS),
     ("POST", "/runs/{run_id}/nodes/{node_id:path}/resume"): Row(Scope.RUNS, json={"input": 1}),
     ("POST", "/runs/{run_id}/cancel"): Row(Scope.RUNS, json={}),
     ("POST", "/runs/{run_id}/archive"): Row(Scope.OPERATE, json={}),

@@ -115,6 +115,8 @@ def test_a_run_goes_all_the_way_with_the_users_of_the_documentation(secured: Sec
                             assert snapshot["status"] == "COMPLETED", snapshot
                             assert (await client.put("/graphs/g", json={"nodes": [], "edges": []})).status_code != 503
                             assert (await client.get(f"/runs/{run_id}/events")).status_code == 200
+                            large = await client.get(f"/runs/{run_id}/nodes/large/output")
+                            assert large.json() == "x" * 200_000
         assert snapshot["tenant_id"] == "acme"
         assert snapshot["worker_id"] == "w1"
 

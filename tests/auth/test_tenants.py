@@ -1,6 +1,7 @@
 """Two tenants on one platform: what is one's does not exist for the other."""
 
 import asyncio
+import hashlib
 import re
 import statistics
 import time
@@ -11,6 +12,9 @@ import httpx
 import msgspec
 import pytest
 
+from pyoco_server.bootstrap import open_platform
+from pyoco_server.core import Actor, ActorKind
+from pyoco_server.core.commands import StartExecution, StartNode, SucceedNode
 from tests.auth.routes import GRAPH, OPEN, ROWS, every_route
 from tests.auth.test_every_route import ask, error
 from tests.auth.world import Open, World, issued
@@ -99,6 +103,43 @@ def test_no_route_tells_one_tenant_of_anothers_things(world: World) -> None:
             assert before == after
 
     asyncio.run(scenario())
+
+
+@pytest.mark.spec("004 REQ-0017")
+def test_an_output_is_given_to_its_own_tenant_alone(world: World) -> None:
+    data = msgspec.json.encode(["x" * 100] * 50_000)
+
+    async def scenario() -> None:
+        async with (
+            world.open() as gateway,
+            gateway.client(await issued(gateway, "acme")) as acme,
+            gateway.client(await issued(gateway, "bees")) as bees,
+        ):
+            assert (await acme.put("/graphs/g", json=GRAPH)).status_code == 201
+            run_id = (await acme.post("/executions", json={"graphId": "g"})).json()["executionId"]
+            await _succeeded_with(gateway, run_id, data)
+            path = f"/runs/{run_id}/nodes/work/output"
+            mine, theirs = await acme.get(path), await bees.get(path)
+            assert (mine.status_code, mine.content) == (200, data)
+            nobodys = await bees.get(f"/runs/{uuid.uuid4()}/nodes/work/output")
+            assert error(theirs) == error(nobodys) == (404, "ERR-PYOCO-0005")
+            assert len(theirs.content) == len(nobodys.content)
+
+    asyncio.run(scenario())
+
+
+async def _succeeded_with(gateway: Open, run_id: str, data: bytes) -> None:
+    """Do what a worker does: store a large output, and record that ``work`` returned it."""
+    name = f"{run_id}/work/1"
+    async with open_platform(gateway.services.settings, name="worker") as platform:
+        await platform.outputs.put(name, data)
+    stored = {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    actor = Actor(ActorKind.SYSTEM)
+    run = await gateway.services.desk.open(run_id)
+    await run.execution.do(StartExecution(execution_id=run_id, actor=actor))
+    await run.execution.do(StartNode(execution_id=run_id, actor=actor, node_id="work", worker_id="w"))
+    succeed = SucceedNode(execution_id=run_id, actor=actor, node_id="work", output={"stored": stored})
+    await run.execution.do(succeed)
 
 
 @pytest.mark.spec("004 REQ-0017", "004 REQ-0023")

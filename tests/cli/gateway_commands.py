@@ -128,6 +128,13 @@ COMMANDS = {
         [("after", "4"), ("limit", "1000")],
         printed={"version": 5},
     ),
+    "output": Command(
+        ["output", "r1", "loop[1]/a"],
+        "GET",
+        "/runs/r1/nodes/loop[1]/a/output",
+        says([1, None], x_pyoco_output_kind="json"),
+        printed={"run_id": "r1", "node_id": "loop[1]/a", "output_kind": "json", "value": [1, None]},
+    ),
     "replay": Command(
         ["replay", "r1", "--at", "0"],
         "GET",

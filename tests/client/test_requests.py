@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.client import AsyncClient, Client, RunPage
+from pyoco_server.client import AsyncClient, Client, Output, RunPage
 from pyoco_server.client.operations import Many, One, Operations
 from pyoco_server.errors import InvalidInputError
-from tests.client.scripted_gateway import Request, ScriptedGateway, says, snapshot
+from tests.client.scripted_gateway import Answer, Request, ScriptedGateway, says, snapshot
 
 ACCEPTED: Any = {"run_id": "r1", "status": "PENDING"}
 
@@ -110,6 +110,13 @@ CASES = {
     ),
     "archive": Case(lambda c: c.archive("r1"), "POST", "/runs/r1/archive"),
     "graph": Case(lambda c: c.graph("r1"), "GET", "/runs/r1/graph"),
+    "output": Case(
+        lambda c: c.output("r1", "loop[1]/a b"),
+        "GET",
+        "/runs/r1/nodes/loop[1]/a b/output",
+        answer=Answer(body=b"[1]", headers={"X-Pyoco-Output-Kind": "json"}),
+        result=Output("json", b"[1]"),
+    ),
     "state": Case(lambda c: c.state("r1"), "GET", "/runs/r1/state"),
     "state then": Case(lambda c: c.state("r1", 3), "GET", "/runs/r1/state", [("at", "3")]),
     "workers": Case(lambda c: c.workers(), "GET", "/workers", answer=ROW, result=ROW),
@@ -162,7 +169,7 @@ BOTH = pytest.mark.parametrize("ask", [blocking, asynchronous])
 @BOTH
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_sent_and_what_comes_back(gateway: ScriptedGateway, ask: Callable[..., Any], case: Case) -> None:
-    gateway.on(case.method, case.path, says(case.answer))
+    gateway.on(case.method, case.path, case.answer if isinstance(case.answer, Answer) else says(case.answer))
     assert ask(gateway, case.call) == case.result
     (request,) = gateway.requests
     assert request.query == case.query

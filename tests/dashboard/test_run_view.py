@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -42,6 +43,22 @@ def test_the_graph_has_every_node_and_every_way(look: Look, site: Site) -> None:
         expect(page.locator(".node-input .link")).to_have_text(["left", "right"])
         page.keyboard.press("Escape")
         expect(page.locator(".inspector")).to_be_hidden()
+        visit.check()
+
+
+def test_an_output_is_downloaded_whole(look: Look, site: Site) -> None:
+    run_id = site.ended("diamond")
+    with look() as visit:
+        page = visit.go(f"#/runs/{run_id}?node=finish")
+        with page.expect_download() as downloaded:
+            page.locator(".inspector").get_by_role("button", name="Download the output").click()
+        assert downloaded.value.suggested_filename == "finish.json"
+        content = Path(downloaded.value.path()).read_bytes()
+        assert content == site.client.get(f"/runs/{run_id}/nodes/finish/output").content
+        assert b"said" in content
+        page.locator(".node[data-type=Start], .node[data-id=':start']").first.click()
+        expect(page.locator(".inspector h2")).not_to_have_text("finish")
+        expect(page.get_by_role("button", name="Download the output")).to_have_count(0)
         visit.check()
 
 

@@ -118,6 +118,7 @@ def _runs(recorder: Recorder) -> None:
     ask("GET", "/runs/{run_id}/events", at=at, params={"after": 0, "limit": 2})
     ask("GET", "/runs/{run_id}/graph", at=at)
     ask("GET", "/runs/{run_id}/state", at=at, params={"at": 4})
+    ask("GET", "/runs/{run_id}/nodes/{node_id}/output", at={**at, "node_id": "greet"})
     ask("GET", "/runs/{run_id}/watch", at=at, params={"timeout_sec": 1})
     ask("GET", "/runs/~/watch", params={"timeout_sec": 1, "flow": "hello"})
     long = submit(client, "long")

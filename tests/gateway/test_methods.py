@@ -10,6 +10,8 @@ PATHS = {
     "/runs/batch": "GET, POST",
     "/runs/some-run": "GET",
     "/runs/some-run/cancel": "POST",
+    "/runs/some-run/nodes/loop/a[3]/output": "GET",
+    "/runs/some-run/nodes/loop/a[3]/resume": "POST",
     "/executions": "POST",
     "/graphs/some-graph": "GET, PUT",
     "/wheels": "GET, POST",

@@ -49,7 +49,7 @@ def test_the_tasks_of_a_run_and_their_records(client: httpx.Client) -> None:
 
 
 @pytest.mark.spec("004 REQ-0004", "004 REQ-0005", "004 REQ-0019", "004 ERR-PYOCO-0005", "004 MSG-PYOCO-0005")
-@pytest.mark.parametrize("part", ["", "/tasks", "/watch", "/events", "/graph", "/state"])
+@pytest.mark.parametrize("part", ["", "/tasks", "/watch", "/events", "/graph", "/state", "/nodes/greet/output"])
 @pytest.mark.parametrize("run_id", [UNKNOWN, "no.such", "x" * 200, "%00", "%ff", "*", "あ"])
 def test_a_run_there_is_not(client: httpx.Client, part: str, run_id: str) -> None:
     error = check_error(client.get(f"/runs/{run_id}{part}"), 404, "ERR-PYOCO-0005")

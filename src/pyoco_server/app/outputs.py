@@ -34,6 +34,7 @@ LONGEST_TEXT: Final = 2_000
 INLINE_MAX_BYTES: Final = 65_536
 _PICKLE_PROTOCOL: Final = 5
 """What every Python that we support reads."""
+NO_PLACE: Final = "the log does not say where it is stored"
 _NO_KEY: Final = "no tag covers it, and a worker without PYOCO_RESULT_KEY neither stores nor loads pickled values"
 
 
@@ -54,7 +55,7 @@ class Owner(NamedTuple):
         return LostValue(f"the result of task '{name}'{where}", reason, task=name, node_id=self.node_id)
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True):
     """What the log says of an output that is kept beside it."""
 
     name: str
@@ -123,9 +124,9 @@ class Outputs:
         """Return the value, or the deferred value that says why there is none (yet)."""
         if not is_stored(output):
             return inline_value(owner, output)
-        said = _stored(output or {})
-        if said is None or not said.name.startswith(f"{owner.run_id}/"):
-            return owner.lost("the log does not say where it is stored")
+        said = stored_place(owner.run_id, output or {})
+        if said is None:
+            return owner.lost(NO_PLACE)
         try:
             found = await self._store.get(said.name)
         except InvalidInputError:  # a name nothing can be kept under
@@ -136,12 +137,12 @@ class Outputs:
                 said.name,
                 extra={"action": "output_lost", "run_id": owner.run_id},
             )
-            return owner.lost(f"the stored output '{said.name}' is missing or damaged")
+            return owner.lost(damaged(said))
         if kind_of(output) is OutputKind.PICKLE:
             return self._verified(owner, said, found)
         return _decoded(owner, msgspec.json.decode(found), kind_of(output))
 
-    def _verified(self, owner: Owner, said: _Stored, data: bytes) -> Deferred:
+    def _verified(self, owner: Owner, said: Stored, data: bytes) -> Deferred:
         if self._key is None:
             return owner.lost("it is pickled, and this worker has no PYOCO_RESULT_KEY")
         if not hmac.compare_digest(self._signature(owner, said.name, data).encode(), said.hmac.encode()):
@@ -175,10 +176,11 @@ def inline_value(owner: Owner, output: JsonObject | None) -> Any:  # noqa: ANN40
     kind = kind_of(output)
     if output is not None and VALUE in output and kind in {OutputKind.JSON, OutputKind.TAGGED}:
         return _decoded(owner, output[VALUE] if kind is OutputKind.TAGGED else fresh(output[VALUE]), kind)
-    return owner.lost(_why_lost(output))
+    return owner.lost(why_lost(output))
 
 
-def _why_lost(output: JsonObject | None) -> str:
+def why_lost(output: JsonObject | None) -> str:
+    """Say why the log has no value for an output whose kind is lost."""
     if output is None:
         return "it was recorded without an output"
     if isinstance(reason := output.get(REASON), str):
@@ -197,12 +199,21 @@ def _decoded(owner: Owner, data: Any, kind: OutputKind) -> Any:  # noqa: ANN401
         return owner.lost(f"it cannot be read here: {error}")
 
 
-def _stored(output: JsonObject) -> _Stored | None:
-    """Where an output is kept, if the log says so; a node may have been ended from outside, with any output."""
+def stored_place(run_id: str, output: JsonObject) -> Stored | None:
+    """Return where an output of this run is kept; None if the log does not say so, or names a place of another run.
+
+    A node may have been ended from outside, with any output.
+    """
     try:
-        return msgspec.convert(output.get(STORED), _Stored)
+        said = msgspec.convert(output.get(STORED), Stored)
     except msgspec.ValidationError:
         return None
+    return said if said.name.startswith(f"{run_id}/") else None
+
+
+def damaged(said: Stored) -> str:
+    """Say that the object store does not have what the log recorded."""
+    return f"the stored output '{said.name}' is missing or damaged"
 
 
 def _described(name: str, data: bytes) -> JsonObject:

@@ -99,6 +99,7 @@ def _services(
         workers=platform.workers,
         dead_letters=platform.dead_letters,
         graphs=platform.graphs,
+        outputs=platform.outputs,
         index=index,
         keeper=keeper,
         hub=told.hub,

@@ -11,6 +11,7 @@ from pyoco_server.client.asynchronous import AsyncClient
 from pyoco_server.client.blocking import Client
 from pyoco_server.client.calls import EventPage, RunPage
 from pyoco_server.client.errors import ApiError, GatewayUnreachableError, UnexpectedAnswerError, WaitTimeoutError
+from pyoco_server.client.outputs import Output, SavedOutput
 
 __all__ = [
     "ApiError",
@@ -18,7 +19,9 @@ __all__ = [
     "Client",
     "EventPage",
     "GatewayUnreachableError",
+    "Output",
     "RunPage",
+    "SavedOutput",
     "UnexpectedAnswerError",
     "WaitTimeoutError",
 ]

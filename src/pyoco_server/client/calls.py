@@ -185,7 +185,7 @@ def resume(
 
     With ``resume_key`` the gateway refuses (409) unless the node waits for this key.
     """
-    path = _run(run_id, f"/nodes/{segment('node', node, safe='/')}/resume")
+    path = node_path(run_id, node, "resume")
     body = carried("input", input) | ({} if resume_key is None else {"resumeKey": resume_key})
     return Sent(Call(method="POST", path=path, json=body, read=as_object))
 
@@ -258,6 +258,11 @@ def delete_wheel(name: str) -> Sent[JsonObject]:
 
 
 # --- What they share -------------------------------------------------------------------------------------------------
+
+
+def node_path(run_id: str, node: str, rest: str) -> str:
+    """Return the path of something about one node; the id of a node may contain slashes."""
+    return _run(run_id, f"/nodes/{segment('node', node, safe='/')}/{rest}")
 
 
 def _run(run_id: str, rest: str = "") -> str:

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from pyoco_server.client import calls, walking, watching, wheel_upload
+from pyoco_server.client import calls, outputs, walking, watching, wheel_upload
 from pyoco_server.client.steps import Plan, Series
 
 P = ParamSpec("P")
@@ -109,6 +109,8 @@ class Operations:
     events = Many(walking.events)
     graph = One(calls.graph)
     state = One(calls.state)
+    output = One(outputs.output)
+    save_output = One(outputs.save_output)
 
     workers = One(calls.workers)
     hide_worker = One(calls.hide_worker)

@@ -116,7 +116,7 @@ def sending(call: Call[T], manner: Manner) -> Flow[T]:
     while True:
         reply: Reply = yield Exchange(call)
         tried += 1
-        if tried > manner.retries or not call.is_repeatable or not _may_pass(reply):
+        if tried > manner.retries or not call.is_repeatable or not may_pass(reply):
             return received(call, reply, manner)
         yield Pause(backoff(tried, reply))
 
@@ -163,5 +163,6 @@ def intercepted(walk: Walk[T], take: Callable[[T], Generator[S, Any, None]]) -> 
         walk.close()
 
 
-def _may_pass(reply: Reply) -> bool:
+def may_pass(reply: Reply) -> bool:
+    """Return whether the same request may succeed a moment later: the connection broke, or the gateway says 503."""
     return isinstance(reply, _CONNECTION) or (isinstance(reply, httpx.Response) and reply.status_code == 503)

@@ -22,6 +22,7 @@ from pyoco_server.gateway.routers import (
     health,
     metrics,
     run_events,
+    run_outputs,
     runs_act,
     runs_read,
     runs_submit,
@@ -79,7 +80,7 @@ def create_app(open_services: OpenServices) -> FastAPI:
     # Looked at one after the other: what is asked for most comes first.
     for module in (runs_submit, runs_yaml, runs_act, runs_read, runs_watch_all, runs_watch, run_events, health):
         app.include_router(module.router)
-    for module in (executions, graphs, workers, dlq, metrics):
+    for module in (run_outputs, executions, graphs, workers, dlq, metrics):
         app.include_router(module.router)
     app.include_router(wheels.router, responses=documented(*_OF_WHEELS))
     app.include_router(dashboard)

@@ -18,6 +18,7 @@ from pyoco_server.app.ports import (
     EventLog,
     GraphRegistry,
     NewId,
+    OutputPieces,
     RunIndex,
     Snapshots,
     UnavailableError,
@@ -71,6 +72,8 @@ class Services:
     workers: WorkerRegistry
     dead_letters: DeadLetters
     graphs: GraphRegistry
+    outputs: OutputPieces
+    """Names begin with the id of a run: ask only for those of a run that the caller may see."""
     index: RunIndex
     keeper: IndexKeeper
     hub: WatchHub

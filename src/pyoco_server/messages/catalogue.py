@@ -337,6 +337,28 @@ _ENTRIES: Final = (
         retryable=False,
     ),
     CatalogueEntry(
+        err_id="ERR-PYOCO-0108",
+        msg_id="MSG-PYOCO-0108",
+        ja="ノードの出力はまだありません",
+        en="the node has no output",
+        action_ja="ノードの状態を確認し、成功（SUCCEEDED）してから取得する",
+        action_en="check the node's status; its output can be read once it has succeeded",
+        http_status=409,
+        retryable=False,
+    ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0109",
+        msg_id="MSG-PYOCO-0109",
+        ja="ノードの出力は失われました",
+        en="the output of the node is lost",
+        action_ja="JSON で表せる値を返すか、ワーカーに PYOCO_RESULT_KEY を設定して実行し直す。"
+        "保存先（object store）が壊れた場合はバックアップから復元する",
+        action_en="return a value that JSON can hold, or set PYOCO_RESULT_KEY for the workers, and submit the run "
+        "again; if the object store is damaged, restore it from a backup",
+        http_status=410,
+        retryable=False,
+    ),
+    CatalogueEntry(
         err_id="ERR-PYOCO-0120",
         msg_id="MSG-PYOCO-0120",
         ja="ダッシュボードが見つかりません",

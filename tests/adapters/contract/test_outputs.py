@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -11,18 +11,24 @@ from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names
 from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.app.ports import OutputStore
+from pyoco_server.app.ports import OutputPieces, OutputStore
 from pyoco_server.errors import InvalidInputError
 from tests.adapters.conftest import Backend
 
 R = TypeVar("R")
-Open = Callable[[], Awaitable[OutputStore]]
+
+
+class Store(OutputStore, OutputPieces, Protocol):
+    """What a store is to workers, and to those who only pass on what it holds."""
+
+
+Open = Callable[[], Awaitable[Store]]
 MIB = 1024 * 1024
 
 
 def run(backend: Backend, body: Callable[[Open], Awaitable[R]]) -> R:
-    in_memory: Callable[[], OutputStore] = MemoryOutputStore
-    on_jetstream: Callable[[Connection, Names], OutputStore] = JetStreamOutputStore
+    in_memory: Callable[[], Store] = MemoryOutputStore
+    on_jetstream: Callable[[Connection, Names], Store] = JetStreamOutputStore
     return backend.run(in_memory, on_jetstream, body)
 
 
@@ -33,6 +39,7 @@ def test_what_is_put_is_got_by_anybody(backend: Backend, size: int) -> None:
     async def body(open_store: Open) -> None:
         await (await open_store()).put("run/node/1", data)
         assert await (await open_store()).get("run/node/1") == data
+        assert b"".join([piece async for piece in (await open_store()).pieces("run/node/1")]) == data
 
     run(backend, body)
 
@@ -40,6 +47,7 @@ def test_what_is_put_is_got_by_anybody(backend: Backend, size: int) -> None:
 def test_what_was_never_put_is_not_there(backend: Backend) -> None:
     async def body(open_store: Open) -> None:
         assert await (await open_store()).get("nothing") is None
+        assert [piece async for piece in (await open_store()).pieces("nothing")] == []
 
     run(backend, body)
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import logging
+from collections.abc import AsyncIterator
 
 from pyoco_server.adapters.jetstream.connection import Connection
 from pyoco_server.adapters.jetstream.names import Names
@@ -55,6 +56,13 @@ class JetStreamOutputStore:
             extra={"action": "output_incomplete", "output": name},
         )
         return None
+
+    async def pieces(self, name: str) -> AsyncIterator[bytes]:
+        """Yield the chunks kept under ``name``; a damaged object may lack some."""
+        info = (await self._bucket.look(name)).kept
+        if info is not None:
+            async for chunk in self._bucket.chunks(info):
+                yield chunk
 
     async def delete(self, name: str) -> None:
         """Forget it. The chunks go first: if we go in between, somebody who tries again can finish."""

@@ -1,7 +1,12 @@
 """Large outputs in memory."""
 
+from collections.abc import AsyncIterator
+from typing import Final
+
 from pyoco_server.adapters.jetstream.names import object_name
 from pyoco_server.errors import InvalidInputError
+
+_PIECE_BYTES: Final = 256 * 1024
 
 
 class MemoryOutputStore:
@@ -18,6 +23,12 @@ class MemoryOutputStore:
     async def get(self, name: str) -> bytes | None:
         """What is kept under ``name``."""
         return self._kept.get(object_name(name))
+
+    async def pieces(self, name: str) -> AsyncIterator[bytes]:
+        """Yield the bytes kept under ``name``."""
+        data = self._kept.get(object_name(name), b"")
+        for place in range(0, len(data), _PIECE_BYTES):
+            yield data[place : place + _PIECE_BYTES]
 
     async def delete(self, name: str) -> None:
         """Forget it."""

@@ -8,7 +8,7 @@ from pyoco_server.app.ports.engine import Clock, NewId, Workshop
 from pyoco_server.app.ports.errors import LogConflictError, NotStoredError, TooLargeError, UnavailableError
 from pyoco_server.app.ports.event_log import EventLog, OnAppend, Unsubscribe
 from pyoco_server.app.ports.graphs import GraphRegistry
-from pyoco_server.app.ports.outputs import OutputStore
+from pyoco_server.app.ports.outputs import OutputPieces, OutputStore
 from pyoco_server.app.ports.run_index import (
     LATENCY_BOUNDS_SEC,
     Cursor,
@@ -57,6 +57,7 @@ __all__ = [
     "NewId",
     "NotStoredError",
     "OnAppend",
+    "OutputPieces",
     "OutputStore",
     "RunFilter",
     "RunIndex",

@@ -107,6 +107,7 @@ export const en = {
   "node.id": "Node",
   "node.inputs": "Comes after",
   "node.output": "Output",
+  "node.output_download": "Download the output",
   "node.output_lost": "lost: it could not be stored",
   "node.output_pickle": "pickled, stored beside the log",
   "node.output_tagged": "JSON with type tags",

@@ -109,6 +109,7 @@ export const ja = {
   "node.id": "ノード",
   "node.inputs": "先行ノード",
   "node.output": "出力",
+  "node.output_download": "出力をダウンロード",
   "node.output_lost": "消失: 保存できない値",
   "node.output_pickle": "pickle 形式でログの外に保存",
   "node.output_tagged": "型タグ付き JSON",

@@ -46,7 +46,7 @@ export function archive(model) {
  */
 export function resume(model, wait) {
   const form = resumeForm(wait);
-  const path = `${model.path}/nodes/${wait.node_id.split("/").map(encodeURIComponent).join("/")}/resume`;
+  const path = `${model.nodePath(wait.node_id)}/resume`;
   const key = wait.wait_key === null ? {} : { resumeKey: wait.wait_key };
   const body = () => ({ input: form.value(), ...key });
   openDialog(t("resume.title", { task: wait.task }), [form.element], {

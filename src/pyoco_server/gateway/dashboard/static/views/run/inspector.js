@@ -1,6 +1,7 @@
 /** What is known of one node or one event. */
 
 import { button, facts, jsonBlock, progressBar } from "../../components/controls.js";
+import { download } from "../../components/download.js";
 import { badge } from "../../components/status.js";
 import { fill, h } from "../../lib/dom.js";
 import { duration, nowSeconds, precise } from "../../lib/format.js";
@@ -9,6 +10,7 @@ import { resume } from "./actions.js";
 import { eventWord } from "./event_words.js";
 
 /** @typedef {import("./view.js").Desk} Desk */
+/** @typedef {import("./model.js").RunModel} RunModel */
 
 /**
  * @param {Desk} desk
@@ -123,6 +125,7 @@ function nodeDetails(desk, node) {
           null,
           h("h3", null, outputTitle(node.output)),
           jsonBlock(plainOutput(node.output), t("node.output")),
+          downloadButton(model, node),
         ),
     before.length
       ? h(
@@ -198,6 +201,21 @@ function input(desk, node) {
           h("summary", null, outputTitle(node.output)),
           jsonBlock(plainOutput(node.output), node.label),
         ),
+  );
+}
+
+/**
+ * All of the output, also of one that is kept beside the log; null if there is nothing to download.
+ * @param {RunModel} model
+ * @param {FoldedNode} node
+ */
+function downloadButton(model, node) {
+  if (node.status !== "SUCCEEDED" || !node.output || !("value" in node.output || "stored" in node.output)) return null;
+  const ending = node.output["output_kind"] === "pickle" ? "pickle" : "json";
+  return button(
+    t("node.output_download"),
+    () => void download(`${model.nodePath(node.id)}/output`, `${node.id.replace(/[^A-Za-z0-9._-]+/g, "_")}.${ending}`),
+    { icon: "download", kind: "plain" },
   );
 }
 

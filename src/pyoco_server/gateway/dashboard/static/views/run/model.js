@@ -47,6 +47,11 @@ export class RunModel {
     return `/runs/${encodeURIComponent(this.runId)}`;
   }
 
+  /** The id of a node may contain slashes. @param {string} nodeId */
+  nodePath(nodeId) {
+    return `${this.path}/nodes/${nodeId.split("/").map(encodeURIComponent).join("/")}`;
+  }
+
   /** The state the reader looks at. */
   get state() {
     return this.at === null ? this.live : this.past;

@@ -2,8 +2,9 @@
 
 import { button, emptyState, errorPanel, tagChip } from "../../components/controls.js";
 import { openDialog } from "../../components/dialog.js";
+import { download } from "../../components/download.js";
 import { toast } from "../../components/toast.js";
-import { ask, isAbort, send } from "../../lib/api.js";
+import { ask, isAbort } from "../../lib/api.js";
 import { h, refill } from "../../lib/dom.js";
 import { bytes, clock, moment } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
@@ -93,7 +94,11 @@ function wheelTable(list, onChange) {
           h(
             "td",
             { class: "row-tools" },
-            button(t("wheels.download"), () => void download(wheel), { icon: "download", kind: "quiet", bare: true }),
+            button(t("wheels.download"), () => void download(`/wheels/${encodeURIComponent(wheel.name)}`, wheel.name), {
+              icon: "download",
+              kind: "quiet",
+              bare: true,
+            }),
             button(t("wheels.delete"), () => remove(wheel, onChange), { icon: "trash", kind: "quiet", bare: true }),
           ),
         ),
@@ -162,16 +167,4 @@ function remove(wheel, onChange) {
       onChange();
     },
   });
-}
-
-/** Fetched with the key, then handed to the browser: a plain link could not carry it. @param {Wheel} wheel */
-async function download(wheel) {
-  try {
-    const response = await send(`/wheels/${encodeURIComponent(wheel.name)}`);
-    const url = URL.createObjectURL(await response.blob());
-    h("a", { href: url, download: wheel.name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1_000);
-  } catch (error) {
-    toast(error instanceof Error ? error.message : String(error), "bad");
-  }
 }
