@@ -1,5 +1,6 @@
 """``events`` and ``replay`` on a log of a real run."""
 
+import copy
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from pyoco import Flow, task  # type: ignore[import-untyped]  # pyoco ships no t
 
 from pyoco_server import Engine
 from pyoco_server.app.projection import RunProjection
-from pyoco_server.core import Event, ExecutionState, event_to_dict, fold, initial_state, state_to_dict
+from pyoco_server.core import Event, ExecutionState, decode_event, event_to_dict, fold, initial_state, state_to_dict
 from tests.cli.gateway_commands import Caller
 from tests.client.scripted_gateway import Answer, Request, ScriptedGateway, event, says, silence, streams
 
@@ -24,6 +25,7 @@ class Run:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.notes: list[str] = []
         with Engine() as engine:
             self.run_id = engine.start(Flow("hello") >> greet, {"name": "Ada"}, listener=self._listen)
             engine.wait(self.run_id)
@@ -42,7 +44,10 @@ class Run:
         version = after + len(page)
         told = [{**event_to_dict(one), "version": after + at + 1} for at, one in enumerate(page)]
         following = version if version < len(self.events) else None
-        return says({"events": told, "version": version, "next_after": following})
+        return says(
+            {"events": told, "version": version, "next_after": following}
+            | ({"notes": self.notes} if self.notes else {})
+        )
 
     def serve(self, gateway: ScriptedGateway) -> None:
         gateway.on("GET", f"/runs/{self.run_id}/events", self.page)
@@ -65,6 +70,48 @@ def run(recorded: Run, gateway: ScriptedGateway) -> Run:
 @pytest.fixture
 def call(gateway: ScriptedGateway, capsys: pytest.CaptureFixture[str]) -> Caller:
     return Caller(gateway, capsys)
+
+
+NOTES = ["the edge from node 'greet' leads to 'nowhere', which is not in the graph"]
+
+
+@pytest.fixture
+def inconsistent(recorded: Run, gateway: ScriptedGateway) -> Run:
+    """The same run, with an edge in its log to a node that is not there."""
+    made = copy.copy(recorded)
+    made.events = [*map(_with_loose_edge, recorded.events)]
+    made.notes = NOTES
+    made.serve(gateway)
+    return made
+
+
+def _with_loose_edge(one: Event) -> Event:
+    fields = event_to_dict(one)
+    if fields["type"] == "NODE_CREATED" and fields["payload"]["nodeId"] == "greet":
+        fields["payload"]["meta"]["edges"].append({"to": "nowhere"})
+    return decode_event(fields)
+
+
+@pytest.mark.parametrize("more", [[], ["--follow"], ["--output", "lines"], ["--after", "3"]])
+def test_events_tell_where_the_log_is_inconsistent(inconsistent: Run, call: Caller, more: list[str]) -> None:
+    done = call("events", inconsistent.run_id, *more)
+    assert done.code == 0
+    assert done.err.splitlines() == [f"note: the log is inconsistent: {NOTES[0]}"]
+    assert len(done.out.splitlines()) == len(inconsistent.events) - (3 if "--after" in more else 0)
+
+
+@pytest.mark.parametrize("more", [[], ["--at", "7"]])
+def test_replay_tells_where_the_log_is_inconsistent(inconsistent: Run, call: Caller, more: list[str]) -> None:
+    assert call("replay", inconsistent.run_id, *more, "--output", "json").json["notes"] == NOTES
+    table = call("replay", inconsistent.run_id, *more, "--output", "table").out
+    assert "the log is inconsistent:" in table
+    assert NOTES[0] in table
+
+
+def test_a_consistent_log_has_no_notes(run: Run, call: Caller) -> None:
+    assert call("events", run.run_id).err == ""
+    assert "notes" not in call("replay", run.run_id).json
+    assert "inconsistent" not in call("replay", run.run_id, "--output", "table").out
 
 
 @pytest.mark.parametrize("more", [[], ["--follow"]])

@@ -208,6 +208,18 @@ def test_events_are_read_to_the_end_of_the_log(gateway: ScriptedGateway, ask: Ca
     assert [dict(request.query)["after"] for request in gateway.requests] == ["2", "4"]
 
 
+@BOTH
+def test_notes_about_an_inconsistent_log_are_told_once(gateway: ScriptedGateway, ask: Callable[..., Any]) -> None:
+    pages: list[dict[str, Any]] = [
+        {"events": [{"version": 1}], "version": 1, "next_after": 1, "notes": ["odd"]},
+        {"events": [{"version": 2}], "version": 2, "next_after": None, "notes": ["odd"]},
+    ]
+    gateway.on("GET", "/runs/r1/events", *map(says, pages))
+    told: list[tuple[str, ...]] = []
+    assert len(ask(gateway, lambda client: client.events("r1", on_notes=told.append))) == 2
+    assert told == [("odd",)]
+
+
 def parts(request: Request) -> dict[str, tuple[str | None, bytes]]:
     """The parts of a multipart body by name: the file's name and the content."""
     head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()

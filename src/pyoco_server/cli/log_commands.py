@@ -1,6 +1,7 @@
 """``events`` and ``replay``: the log of a run, and what it comes to."""
 
 import argparse
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,16 @@ from rich.text import Text
 from pyoco_server.cli import argument_types as kinds
 from pyoco_server.cli.connection import connected
 from pyoco_server.cli.descriptions import clock_time, detail, failure, one_line, result
-from pyoco_server.cli.output import STYLES, add_output_option, cell, console, print_json, print_json_line, wants_json
+from pyoco_server.cli.output import (
+    STYLES,
+    add_output_option,
+    cell,
+    console,
+    note,
+    print_json,
+    print_json_line,
+    wants_json,
+)
 from pyoco_server.cli.parsing import DONE, FAILED
 from pyoco_server.cli.replaying import Replay, read_event, replay
 from pyoco_server.cli.subcommands import add_command, add_id
@@ -58,11 +68,19 @@ def _events(arguments: argparse.Namespace) -> int:
     show = print_json_line if wants_json(arguments) else _print_event
     with (
         connected(arguments) as client,
-        closing(client.events(arguments.run_id, arguments.after, follow=arguments.follow)) as events,
+        closing(
+            client.events(arguments.run_id, arguments.after, follow=arguments.follow, on_notes=_print_notes)
+        ) as events,
     ):
         for event in events:
             show(event)
     return DONE
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    """Beside the events, so that every line on stdout stays an event."""
+    for text in notes:
+        note(f"note: the log is inconsistent: {one_line(text)}")
 
 
 def _print_event(fields: JsonObject) -> None:
@@ -88,7 +106,7 @@ def _as_json(found: Replay) -> JsonObject:
     told: JsonObject = {"run_id": found.run_id, "version": found.version, "state": state_to_dict(found.state)}
     if found.differences is not None:
         told |= {"agrees": not found.differences, "differences": found.differences}
-    return told
+    return told | ({"notes": found.notes} if found.notes else {})
 
 
 def _drawn(found: Replay) -> Group:
@@ -96,7 +114,7 @@ def _drawn(found: Replay) -> Group:
     head = Text.assemble(
         (status, STYLES.get(status, "bold")), f"  {one_line(found.run_id)}  after {found.version} events"
     )
-    return Group(head, _nodes(found.state), *_verdict(found))
+    return Group(head, _nodes(found.state), *_verdict(found), *_notes(found))
 
 
 def _nodes(state: ExecutionState) -> Table:
@@ -110,6 +128,13 @@ def _nodes(state: ExecutionState) -> Table:
             cell(node_id), cell(str(node.node_type)), cell(node.status.value), cell(node.attempt), cell(came or None)
         )
     return table
+
+
+def _notes(found: Replay) -> list[Text]:
+    if not found.notes:
+        return []
+    lines = [Text(f"  {one_line(text)}") for text in found.notes]
+    return [Text("the log is inconsistent:", style="bold yellow"), *lines]
 
 
 def _verdict(found: Replay) -> list[Text]:

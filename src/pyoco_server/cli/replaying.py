@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from pyoco_server.app.projection import RunProjection
 from pyoco_server.cli.descriptions import shown
 from pyoco_server.client import Client
-from pyoco_server.core import Event, ExecutionState, decode_event, fold, initial_state, state_to_dict
+from pyoco_server.core import Event, ExecutionState, decode_event, fold, initial_state, read_graph, state_to_dict
 from pyoco_server.core.wire import JsonObject
 
 _DERIVED: Final = (
@@ -38,6 +38,8 @@ class Replay(NamedTuple):
     state: ExecutionState
     differences: list[str] | None
     """Where the gateway says something else; None if it was not asked."""
+    notes: list[str]
+    """Where the log's graph is inconsistent; empty for every log that this system wrote."""
 
 
 def read_event(fields: JsonObject) -> Event:
@@ -51,7 +53,7 @@ def replay(client: Client, run_id: str, *, at: int | None = None) -> Replay | No
     if at is not None:
         if at > len(events):
             return None
-        return Replay(run_id, at, fold(events[:at], initial_state(run_id)), None)
+        return Replay(run_id, at, fold(events[:at], initial_state(run_id)), None, read_graph(events).notes)
     return _compared(client, run_id, events)
 
 
@@ -74,7 +76,7 @@ def _compared(client: Client, run_id: str, events: list[Event]) -> Replay:
     derived = {name: made[name] for name in _DERIVED}
     stored = {name: snapshot.get(name) for name in _DERIVED}
     differences = _differences("state", state_to_dict(folded), state) + _differences("snapshot", derived, stored)
-    return Replay(run_id, len(events), folded, differences)
+    return Replay(run_id, len(events), folded, differences, read_graph(events).notes)
 
 
 def _differences(where: str, here: object, there: object) -> list[str]:

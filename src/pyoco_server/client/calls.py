@@ -44,11 +44,13 @@ class RunPage(NamedTuple):
 
 
 class EventPage(NamedTuple):
-    """Some events of a log, the version they lead to, and where to go on; None at the end of the log."""
+    """Some events of a log, the version they lead to, and where the next page begins; None at the end of the log."""
 
     events: list[JsonObject]
     version: int
     next_after: int | None
+    notes: tuple[str, ...] = ()
+    """Where the log is inconsistent; empty for every log that this system wrote."""
 
 
 # --- Submitting ------------------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def events_page(run_id: str, after: int, limit: int) -> Call[EventPage]:
 
 
 def graph(run_id: str) -> Sent[JsonObject]:
-    """The graph of a run."""
+    """The graph of a run; ``notes`` says where its log is inconsistent, and is left out where it is not."""
     return Sent(Call(method="GET", path=_run(run_id, "/graph"), read=as_object))
 
 
@@ -314,4 +316,11 @@ def _event_page(response: httpx.Response) -> EventPage:
         field(response, "events", list),
         field(response, "version", int),
         following if isinstance(following, int) else None,
+        notes_in(as_object(response)),
     )
+
+
+def notes_in(answer: JsonObject) -> tuple[str, ...]:
+    """Return the ``notes`` of a page of events or of a graph; none if the log is consistent."""
+    notes = answer.get("notes")
+    return tuple(str(note) for note in notes) if isinstance(notes, list) else ()
