@@ -13,6 +13,7 @@ from pyoco_server import Engine, options, wait
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.app.plans import Plans
+from pyoco_server.app.value_errors import ResultLostError
 from pyoco_server.core import Event, NodeStatus
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
 from pyoco_server.engine import RunResult
@@ -170,6 +171,35 @@ def test_a_loop_goes_on_with_the_items_it_decided_on() -> None:
 
     result, calls, _ = gone_on(make)
     assert (result.status, result.results["use"], calls.names) == ("COMPLETED", (2,), ["use", "use"])
+
+
+def test_a_prompt_that_shows_a_lost_result_fails_the_wait_with_the_reason_and_the_remedy() -> None:
+    def make(calls: Calls) -> Flow:
+        asked = wait("asked", prompt={"question": "{{ results.make }}?"})
+        return Flow("l") >> calls.task("make", lock) >> calls.task("use", 1) >> asked
+
+    result, _, _ = gone_on(make)
+    assert (result.status, error_of(result, "asked")["code"]) == ("FAILED", "RESULT_LOST")
+    assert "the result of task 'make' is lost: it cannot be stored" in error_of(result, "asked")["message"]
+
+
+def test_all_results_together_are_read_back_with_those_that_are_deferred() -> None:
+    def make(calls: Calls) -> Flow:
+        first = calls.task("first", lambda _: {1: {2}})
+        return Flow("l") >> first >> calls.task("make", lock) >> calls.task("use") >> calls.task("all", returned)
+
+    def returned(ctx: Any) -> Any:
+        return ctx.results
+
+    left = Left(make)
+    with Engine(log=left.log, outputs=left.store) as engine:
+        engine.wait(engine.take_up(make(Calls()), RUN))
+        dumped = left.log.dump()
+    with Engine(log=MemoryEventLog.load(dumped), outputs=left.store) as engine:
+        kept = engine.wait(engine.take_up(make(Calls()), RUN)).results["all"]
+    assert (kept["first"], "make" in kept) == ({1: {2}}, True)
+    with pytest.raises(ResultLostError, match="the result of task 'make' is lost"):
+        _ = kept["make"]
 
 
 # --- Computed again --------------------------------------------------------------------------------------------------

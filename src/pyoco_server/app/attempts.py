@@ -163,6 +163,13 @@ def describe(error: BaseException) -> JsonObject:
     return {"code": type(error).__name__, "message": _text_of(error), "detail": {"traceback": writable(told)}}
 
 
+def internal_error(error: BaseException) -> JsonObject:
+    """What the log keeps of an error of this package."""
+    said = describe(error)
+    message = f"pyoco-server failed at this node, not the function of its task: {said['code']}: {said['message']}"
+    return {**said, "code": "INTERNAL_ERROR", "message": message}
+
+
 def _text_of(error: BaseException) -> str:
     try:
         return writable(str(error))

@@ -12,8 +12,8 @@ from typing import Any
 from pyoco.core.exceptions import SwitchNoMatch, UntilMaxIterationsExceeded  # type: ignore[import-untyped]
 
 from pyoco_server.app.context import Place
-from pyoco_server.app.rounds import Rounds
-from pyoco_server.app.work import BlockFailedError, ChildFailedError, Work
+from pyoco_server.app.rounds import BlockFailedError, ChildFailedError, Rounds
+from pyoco_server.app.work import Work
 from pyoco_server.flows.bounded_expressions import evaluate
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
 from pyoco_server.flows.plan import name_steps

@@ -22,7 +22,7 @@ from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.values.codec import KIND, OutputKind, as_json, as_tagged, fresh, from_tagged, has_tags
 from pyoco_server.values.errors import ValueCodecError
-from pyoco_server.values.lazy import Deferred, LazyDict, LostValue, PickledValue
+from pyoco_server.values.lazy import Deferred, LostValue, PickledValue
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +79,6 @@ class Outputs:
 
         ``new_name`` makes names that begin with the id of the run.
         """
-        if type(value) is LazyDict:
-            value = dict(value.raw())
         plain = as_json(value)
         if plain is not None:
             return await self._kept(new_name, *plain, {})

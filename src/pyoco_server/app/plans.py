@@ -40,8 +40,8 @@ class _Logged(NamedTuple):
 class Plans:
     """The newest plan of each flow, by name; a flow that has changed is planned anew.
 
-    What is remembered is the graph. The steps are always the flow's own: two flows may be equal and yet differ in what
-    a task is given, as 1 and True do.
+    What is remembered is the graph, and with it the definitions that logs get. Flows that Python calls equal, but whose
+    values are of different types (1 and True), have graphs of their own.
     """
 
     def __init__(self) -> None:
@@ -114,8 +114,11 @@ def named_code(extra: Mapping[str, Any]) -> str | None:
 
 
 def _equal(one: FlowModel, other: FlowModel) -> bool:
+    """Return whether both flows have the same definitions, with values of the same types."""
+    if one.body is other.body and one.defaults is other.defaults:
+        return True
     try:
-        return one == other
+        return one == other and repr(one) == repr(other)
     except Exception:  # noqa: BLE001 inputs may be anything, and some things (arrays) will not be compared
         return False
 

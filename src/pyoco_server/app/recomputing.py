@@ -1,7 +1,8 @@
 """Lost results: made available to a task or a block that needs one, if the task that made it may be called again.
 
 Such a task is called again (``recompute=True``) as an attempt in the log, just before what needs its result; see
-``core.recomputing``. A result of any other task stays lost, and what needs it fails as ``RESULT_LOST``.
+``core.recomputing``. A result of any other task stays lost, and what needs it fails as ``RESULT_LOST``. If the function
+of such a task is missing in this process, the run is held, as for any other missing code.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from pyoco_server.app.outputs import Outputs
 from pyoco_server.app.ports import Workshop
 from pyoco_server.app.results import ResultKeeper
 from pyoco_server.core import Actor, Commit, Event, ExecutionState, fold, recompute, recompute_failed, recomputed
+from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.model import Step, TaskSpec, TaskStep
 from pyoco_server.values.errors import ResultLostError
 
@@ -24,15 +26,19 @@ T = TypeVar("T")
 Decide = Callable[[ExecutionState], list[Event]]
 
 
+class CodeLackedError(PyocoServerError):
+    """A lost result can be computed again, but the function of its task is missing in this process."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(f"the result of task '{task}' is lost, and its function is missing here")
+        self.task = task
+
+
 class Caller(Protocol):
     """What the work of a run provides for calling a task."""
 
     worker_id: str
     actor: Actor
-
-    def lacks(self, node_id: str) -> str | None:
-        """Return the name of the code that calling the node's task needs and this process does not have."""
-        ...
 
     def begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
         """Make an attempt that can be asked to stop."""
@@ -44,6 +50,10 @@ class Caller(Protocol):
 
     def new_output_name(self) -> str:
         """A name for what is stored beside the log."""
+        ...
+
+    def lacks(self, node_id: str) -> str | None:
+        """Return the name of the code that calling the task needs and this process does not have."""
         ...
 
     async def walk_inside(self, node_id: str) -> None:
@@ -85,7 +95,10 @@ class Recomputer:
         return bool(under_way)
 
     async def look(self, needing: str, look: Callable[[], T]) -> T:
-        """Return ``look()``; results it misses are computed first. ResultLostError for one that may not be."""
+        """Return ``look()``; results it misses are computed first.
+
+        ResultLostError for one that may not be computed, CodeLackedError for one whose function is missing here.
+        """
         tried: set[str] = set()
         while True:
             try:
@@ -99,7 +112,10 @@ class Recomputer:
                 await self._make_available(needing, (), node_id)
 
     async def provide(self, needing: str, attempt: Attempt) -> None:
-        """Compute the lost results that an attempt is about to read; it meets those that stay lost by itself."""
+        """Compute the lost results that an attempt is about to read; it meets those that stay lost by itself.
+
+        CodeLackedError for one whose function is missing here.
+        """
         async with self._lock:
             await self._provide(needing, (), attempt)
 
@@ -122,10 +138,9 @@ class Recomputer:
         step = self._steps.get(lost)
         if not isinstance(step, TaskStep) or not step.task.recompute:
             return
-        if self._caller.lacks(lost) is not None:
-            task, worker = step.task.name, self._caller.worker_id
-            self._keeper.explain_loss(lost, f"the code of '{task}', which may compute it again, is missing at {worker}")
-            return
+        missing = self._caller.lacks(lost)
+        if missing is not None:
+            raise CodeLackedError(missing)
         for failures in range(1, step.task.retries + 2):
             outcome = await self._attempt(needing, (*chain, lost), lost, step.task)
             if not isinstance(outcome, Failed) or failures > step.task.retries:

@@ -69,6 +69,27 @@ def error_of_block(node: NodeState, *, isolated: bool) -> JsonObject:
     return {**error, "detail": {**kept, NODE: named, **({ISOLATED: True} if isolated else {})}}
 
 
+class ChildFailedError(Exception):
+    """A node inside a block did not succeed, so the block cannot; ``is_isolated``: it ends only the round around it."""
+
+    def __init__(self, node: NodeState, *, is_isolated: bool = False) -> None:
+        super().__init__(f"node '{node.node_id}' ended {node.status}")
+        self.node = node
+        self.is_isolated = is_isolated
+
+
+class BlockFailedError(Exception):
+    """A block failed by its author's doing: an expression, a choice that fits no case, a count that is no number."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class SiblingFailedError(Exception):
+    """A node inside a block is not begun, since one beside it has failed."""
+
+
 class Rounds:
     """Counts the rounds of one loop as they end."""
 

@@ -39,6 +39,7 @@ class Starter:
         self.steps: dict[str, Step] = {}
         """By node; blocks add to it as they create nodes."""
         self._lacking: frozenset[str] = frozenset()
+        self._lost: dict[str, str] = {}
         self._functions = functions
         self.worker_id = worker_id
         self.actor = Actor(ActorKind.SYSTEM, worker_id)
@@ -57,6 +58,8 @@ class Starter:
 
     def lacks(self, node_id: str) -> str | None:
         """Return the name of the code that this process would need to start the node; None if it has it."""
+        if node_id in self._lost:
+            return self._lost[node_id]
         step = self.steps.get(node_id)
         if step is None:
             return node_id if node_id in self._lacking else None
@@ -64,6 +67,10 @@ class Starter:
             return None
         task = step.task
         return task.name if task.unwritten or (task.function or task.name) not in self._functions else None
+
+    def needs_again(self, node_id: str, task: str) -> None:
+        """Take note that the node needs a lost result of a task whose function this process does not have."""
+        self._lost[node_id] = task
 
     def needs(self, state: ExecutionState) -> tuple[str, ...]:
         """Return the names of missing code that keep nodes from being started; nothing if the run is to be cancelled.

@@ -4,23 +4,32 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from pyoco_server.app.attempts import Attempt, Failed, Function, Outcome, Stopped, Succeeded, describe
+from pyoco_server.app.attempts import Attempt, Failed, Function, Outcome, Stopped, Succeeded, describe, internal_error
 from pyoco_server.app.backoff import pause
 from pyoco_server.app.calling import shape_of
 from pyoco_server.app.context import Place, RunScope
-from pyoco_server.app.crashes import CrashHistory
+from pyoco_server.app.crashes import HANDED_BACK, CrashHistory
 from pyoco_server.app.driver import Driver
 from pyoco_server.app.fencing import Fence, Fencing, TooLateError
 from pyoco_server.app.outputs import VALUE, Outputs
 from pyoco_server.app.ports import UnavailableError, Workshop
 from pyoco_server.app.progress import ProgressDesk
-from pyoco_server.app.recomputing import Recomputer
+from pyoco_server.app.recomputing import CodeLackedError, Recomputer
 from pyoco_server.app.results import ResultKeeper
-from pyoco_server.app.rounds import ROUNDS, Rounds, described_in_round, error_of_block, is_in_loop
+from pyoco_server.app.rounds import (
+    ROUNDS,
+    BlockFailedError,
+    ChildFailedError,
+    Rounds,
+    SiblingFailedError,
+    described_in_round,
+    error_of_block,
+    is_in_loop,
+)
 from pyoco_server.app.starting import Starter
 from pyoco_server.core import (
     CommandRejected,
@@ -28,7 +37,6 @@ from pyoco_server.core import (
     Event,
     ExecutionState,
     NodeNotStoppableError,
-    NodeState,
     NodeStatus,
     add_node,
     cancel_node,
@@ -45,34 +53,13 @@ from pyoco_server.flows.plan import block_type, task_node
 from pyoco_server.flows.prompts import has_templates, rendered
 from pyoco_server.logs import log_error
 from pyoco_server.values.codec import received
-from pyoco_server.values.errors import ResultLostError
+from pyoco_server.values.errors import ResultLostError, lost_behind
 from pyoco_server.values.lazy import value_of
 
 _log = logging.getLogger(__name__)
 
-
-class ChildFailedError(Exception):
-    """A node inside a block did not succeed, so the block cannot; ``is_isolated``: it ends only the round around it."""
-
-    def __init__(self, node: NodeState, *, is_isolated: bool = False) -> None:
-        super().__init__(f"node '{node.node_id}' ended {node.status}")
-        self.node = node
-        self.is_isolated = is_isolated
-
-
+T = TypeVar("T")
 RunBlock = Callable[["Work", str, Step, Place], Coroutine[Any, Any, None]]
-
-
-class BlockFailedError(Exception):
-    """A block failed by its author's doing: an expression, a choice that fits no case, a count that is no number."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class SiblingFailedError(Exception):
-    """A node inside a block is not begun, since one beside it has failed."""
 
 
 class Work:
@@ -185,6 +172,10 @@ class Work:
             await self._perform(node_id)
         except UnavailableError:
             raise
+        except TooLateError:  # another worker has the node now
+            return
+        except CodeLackedError as lacked:
+            await self._leave_for_others(node_id, lacked.task)
         except Exception as error:  # noqa: BLE001 told in the log, and the run goes on to its end
             log_error(
                 _log,
@@ -194,7 +185,7 @@ class Work:
                 reason=f"pyoco-server itself failed at node '{node_id}'",
                 run_id=self._execution.execution_id,
             )
-            await self._tell(FailNode, node_id, error=_internal(error), retryable=False)
+            await self._tell(FailNode, node_id, error=internal_error(error), retryable=False)
 
     async def _perform(self, node_id: str) -> None:
         match self._steps[node_id]:
@@ -208,8 +199,8 @@ class Work:
     async def _wait(self, node_id: str, wait: WaitSpec) -> None:
         """Put a node to wait, unless the commit that began it has: somebody may have resumed it since."""
         try:
-            prompt = self._rendered(node_id, wait)
-        except FlowError as error:
+            prompt = await self._look(node_id, lambda: self._rendered(node_id, wait))
+        except (FlowError, ResultLostError) as error:
             await self._tell(FailNode, node_id, error=describe(error), retryable=False)
             return
         waiting = self._starter.waiting(node_id, wait, prompt)
@@ -230,7 +221,10 @@ class Work:
         if self._execution.state.nodes[node_id].status is NodeStatus.WAITING or not has_templates(wait.prompt):
             return wait.prompt
         context = self.scope.context(self._places.get(node_id, Place()))
-        return rendered(wait.prompt, ctx=context.expression_data(), env=context.env_data())
+        try:
+            return rendered(wait.prompt, ctx=context.expression_data(), env=context.env_data())
+        except FlowError as error:
+            raise lost_behind(error) or error from error
 
     async def retry(self, node_id: str) -> None:
         """Begin another attempt after the pause the task's policy asks for."""
@@ -314,7 +308,7 @@ class Work:
         """
         if (node_id, key) in self._keeper.decisions:
             return value_of(self._keeper.decisions[node_id, key])
-        value = await self._lost_results().look(node_id, evaluate) if self._keeper.deferred else evaluate()
+        value = await self._look(node_id, evaluate)
         owner = self._keeper.owner(node_id, key)
         output = await self._outputs.written(owner, self.new_output_name, value)
         self._keeper.hand_over(owner, value)
@@ -370,6 +364,10 @@ class Work:
     def _when(self) -> dict[str, Any]:
         return {"now": self._execution.clock.now(), "new_id": self._execution.new_id}
 
+    async def _look(self, node_id: str, look: Callable[[], T]) -> T:
+        """Return ``look()``; lost results that it misses are computed first if they may be."""
+        return await self._lost_results().look(node_id, look) if self._keeper.deferred else look()
+
     def _lost_results(self) -> Recomputer:
         """Made only when it is needed: it refers to this work, which refers to it."""
         if self._recomputer is None:
@@ -395,8 +393,6 @@ class Work:
             if self._keeper.deferred:
                 await self._lost_results().provide(node_id, attempt)
             outcome = await attempt.run()
-        except TooLateError:  # another worker has the node now, and computes what it needs
-            return
         finally:
             self.finished(node_id)
         if fence is not None and fence.problem is not None:
@@ -445,13 +441,21 @@ class Work:
         attempt = self._execution.state.nodes[node_id].attempt
         await self._tell(ReportNodeProgress, node_id, attempt=attempt, progress=percent, message=message)
 
+    async def _leave_for_others(self, node_id: str, task: str) -> None:
+        """Leave a node at work as it is, since a result that it needs must be computed by code that is missing here.
+
+        The run is then handed over or held. That this worker leaves the node does not count as its death.
+        """
+        self._starter.needs_again(node_id, task)
+        if self._starter.is_task(node_id):
+            attempt = self._execution.state.nodes[node_id].attempt
+            await self._tell(ReportNodeProgress, node_id, attempt=attempt, extra={HANDED_BACK: True})
+
     async def _run_inside(self, node_id: str, block: Step) -> None:
         try:
             await self._run_block(self, node_id, block, self._places.get(node_id, Place()))
         except ChildFailedError as failure:
             await self._fail_block(node_id, error_of_block(failure.node, isolated=failure.is_isolated))
-        except TooLateError:  # another worker has the run now
-            return
         except ResultLostError as lost:
             await self._fail_block(node_id, describe(lost))
         except BlockFailedError as failure:
@@ -491,13 +495,6 @@ class Work:
         except CommandRejected:
             return False
         return True
-
-
-def _internal(error: Exception) -> JsonObject:
-    """What the log keeps of an error of this package."""
-    said = describe(error)
-    message = f"pyoco-server failed at this node, not the function of its task: {said['code']}: {said['message']}"
-    return {**said, "code": "INTERNAL_ERROR", "message": message}
 
 
 def _commit(events: list[Event], state: ExecutionState) -> Commit:
