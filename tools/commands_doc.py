@@ -48,7 +48,7 @@ REASONS: Final = {
     RejectionCode.EXECUTION_TERMINAL: "the execution has ended",
     RejectionCode.EXECUTION_NOT_TERMINAL: "the execution has not ended yet",
     RejectionCode.CANCEL_REQUESTED: "a cancel was requested, and cancel wins",
-    RejectionCode.GRAPH_NOT_FOUND: "no such graph is registered (422 over HTTP)",
+    RejectionCode.GRAPH_NOT_FOUND: "no such graph is registered (422 over HTTP), or the run has none before it starts",
     RejectionCode.NODE_NOT_FOUND: "the execution has no such node",
     RejectionCode.NODE_IS_CONTROL: "it is a control node, which only the orchestrator moves",
     RejectionCode.NODE_TERMINAL: "the node has ended",
@@ -120,6 +120,7 @@ def refusals(command: type[BaseCommand]) -> list[RejectionCode]:
     own = {
         CommandType.CREATE_EXECUTION: [code.EXECUTION_EXISTS, code.GRAPH_NOT_FOUND],
         CommandType.ARCHIVE_EXECUTION: [code.EXECUTION_NOT_TERMINAL],
+        CommandType.START_EXECUTION: [code.GRAPH_NOT_FOUND],
         CommandType.START_NODE: [code.NODE_HELD],
         CommandType.RESUME_NODE: [code.RESUME_KEY_MISMATCH],
     }.get(command.type, [])

@@ -243,3 +243,16 @@ def test_a_node_needs_a_name_that_can_be_seen(client: httpx.Client, name: str) -
     graph = {"nodes": nodes, "edges": [{"from": "start", "to": name}, {"from": name, "to": "end"}]}
     error = check_error(client.put(f"/graphs/{unique('graph')}", json=graph), 422, "ERR-PYOCO-0002")
     assert error["action"]
+
+
+def test_a_run_without_a_graph_is_started_by_its_worker_only(client: httpx.Client) -> None:
+    """Else it would be COMPLETED with none of its tasks called."""
+    submitted = client.post("/runs", json={"flow_name": "add", "tag": unique("nobody")})
+    run_id = submitted.json()["run_id"]
+    refused = client.post(f"/executions/{run_id}/start", headers={"Idempotency-Key": unique("key")})
+    details = check_error(refused, 409, "ERR-PYOCO-0103")["details"]
+    assert (details["reason"], details["executionId"]) == ("GRAPH_NOT_FOUND", run_id)
+    assert client.get(f"/runs/{run_id}").json()["status"] == "PENDING"
+    assert len(client.get(f"/executions/{run_id}/events").json()["events"]) == 1
+    assert client.post(f"/runs/{run_id}/cancel").status_code == 200
+    check_error(client.post(f"/executions/{run_id}/start"), 409, "ERR-PYOCO-0103")

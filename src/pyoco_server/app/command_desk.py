@@ -27,11 +27,12 @@ from pyoco_server.core import (
     Commit,
     Event,
     ExecutionState,
+    RejectionCode,
     decode_command,
     encode_command,
     graph_from_dict,
 )
-from pyoco_server.core.commands import ArchiveExecution, CancelExecution, CreateExecution, ResumeNode
+from pyoco_server.core.commands import ArchiveExecution, CancelExecution, CreateExecution, ResumeNode, StartExecution
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError
 
@@ -125,6 +126,7 @@ class CommandDesk:
         cancels = await self._desk.cancel_decision(run, stamped) if isinstance(stamped, CancelExecution) else None
 
         def decision(state: ExecutionState) -> Commit:
+            _refuse_to_start_without_graph(state, command)
             if asked.key is not None and _was_given(run.events, asked.key, command):
                 return Commit([], state)
             return run.execution.step(state, stamped) if cancels is None else cancels(state)
@@ -168,6 +170,17 @@ def _is_to_go_on(run: OpenRun, node_id: str) -> bool:
     state = run.execution.state
     node = state.nodes[node_id]
     return not state.is_terminal and node.is_at_work and node.resumption is not None
+
+
+def _refuse_to_start_without_graph(state: ExecutionState, command: Command) -> None:
+    """Refuse to start a run whose log has no graph yet: only a worker that has its flow can, by a job.
+
+    Started without one, the run would be COMPLETED at once, and none of its tasks called.
+    """
+    if isinstance(command, StartExecution) and not state.nodes and not state.is_terminal:
+        message = "the run has no graph yet; a worker that has its flow starts it"
+        fact = {"executionId": state.execution_id, "graphId": state.graph_id}
+        raise CommandRejected(RejectionCode.GRAPH_NOT_FOUND, command, message, fact)
 
 
 def _stamped(command: Command, key: str | None, *, of: Command) -> Command:
