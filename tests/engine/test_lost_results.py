@@ -395,6 +395,25 @@ def test_a_cancel_stops_what_is_computed_again() -> None:
         stuck.set()
 
 
+def test_a_cancel_ends_the_pause_before_it_is_computed_once_more() -> None:
+    calls = Calls()
+
+    def failing(_: Any) -> None:
+        raise ValueError("not yet")
+
+    def flow(counted: Calls, then: Any) -> Flow:
+        return Flow("c") >> repeatable(counted, "make", then, retries=1, backoff=60) >> counted.task("use")
+
+    left = Left(lambda counted: flow(counted, lock))
+    with Engine(log=left.log, outputs=left.store, cancel_grace_sec=60) as engine:
+        engine.take_up(flow(calls, failing), RUN)
+        wait_until(lambda: ("NODE_FAIL_REPORTED", 2) in steps_of(engine.events(RUN), "make"))
+        assert engine.cancel(RUN)
+        wait_until(lambda: engine.get(RUN).status == "CANCELED")
+        assert len(steps_of(engine.events(RUN), "make")) == 4
+    assert calls.names == ["make"]
+
+
 def test_nothing_is_computed_for_a_run_that_is_being_cancelled() -> None:
     go, calls = threading.Event(), Calls()
 

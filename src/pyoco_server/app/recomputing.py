@@ -86,13 +86,18 @@ class Recomputer:
         self._chance = chance
         self._lock = asyncio.Lock()
         self._under_way: dict[str, list[Attempt]] = {}
+        self._pauses: dict[str, asyncio.Task[None]] = {}
+        """By the node that needs a result: the pause before the next attempt at it."""
 
     def ask_to_stop(self, needing: str) -> bool:
         """Stop what is computed for a node; False if nothing is."""
         under_way = self._under_way.get(needing, [])
         for attempt in under_way:
             attempt.ask_to_stop()
-        return bool(under_way)
+        pausing = self._pauses.get(needing)
+        if pausing is not None:
+            pausing.cancel()
+        return bool(under_way) or pausing is not None
 
     async def look(self, needing: str, look: Callable[[], T]) -> T:
         """Return ``look()``; results it misses are computed first.
@@ -145,7 +150,16 @@ class Recomputer:
             outcome = await self._attempt(needing, (*chain, lost), lost, step.task)
             if not isinstance(outcome, Failed) or failures > step.task.retries:
                 return
-            await self._execution.clock.sleep(pause(step.task.backoff, failures, self._chance))
+            await self._pause(needing, pause(step.task.backoff, failures, self._chance))
+
+    async def _pause(self, needing: str, seconds: float) -> None:
+        """Wait, unless the node that needs the result is asked to stop."""
+        self._pauses[needing] = pausing = asyncio.create_task(self._execution.clock.sleep(seconds), name="pause")
+        try:
+            await asyncio.wait((pausing,))
+        finally:
+            pausing.cancel()
+            del self._pauses[needing]
 
     async def _attempt(self, needing: str, chain: tuple[str, ...], node_id: str, task: TaskSpec) -> Outcome | None:
         """Call the task once more and record how that ended; None if the run is to do nothing more."""
