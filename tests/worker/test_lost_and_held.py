@@ -95,3 +95,20 @@ def test_a_run_that_is_held_for_a_lost_result_can_be_cancelled() -> None:
         assert (await world.stored(run_id))["status"] == "CANCELLED"
 
     attempt(body)
+
+
+def test_a_worker_that_lacks_the_task_writes_nothing_however_often_it_gets_the_job() -> None:
+    """Another worker of the tag may have the task but takes no jobs; it counts as live until it misses heartbeats."""
+
+    async def body(world: World) -> None:
+        run_id = await left_behind(world, use)
+        stuck = world.hand({"f": flow(Calls(), use)}, "w3")
+        await stuck.presence.announce()
+        lacking = world.hand({"f": flow(Calls(), use, "renamed")}, "w2")
+        assert await lacking.work() == HandOver(lacking.instance_id)
+        before = len(await world.events(run_id))
+        for _ in range(6):
+            assert await lacking.work() == HandOver(lacking.instance_id)
+        assert len(await world.events(run_id)) == before
+
+    attempt(body)

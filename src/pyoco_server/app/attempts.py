@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.app.calling import arguments, by_position, refuse_unfit, shape_of
+from pyoco_server.app.calling import arguments, by_position, lost_arguments, refuse_unfit, shape_of
 from pyoco_server.app.context import TaskContext
 from pyoco_server.app.outputs import writable
 from pyoco_server.app.ports import Workshop
@@ -127,6 +127,11 @@ class Attempt:
             if lost is None:
                 raise
             raise lost from None
+
+    def lost_arguments(self) -> list[str]:
+        """Return the nodes whose lost results are among the arguments."""
+        lost = lost_arguments(self._task, self._function, self._context)
+        return [error.node_id for error in lost if error.node_id is not None]
 
     async def _call(self) -> Any:  # noqa: ANN401 whatever the function returns
         refuse_unfit(self._task, self._function)

@@ -7,11 +7,12 @@ position. Looking at a signature costs more than many a call, so what was found 
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from pyoco_server.app.context import TaskContext
+from pyoco_server.app.value_errors import ResultLostError, lost_behind
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.model import TaskSpec
 
@@ -55,6 +56,20 @@ def arguments(task: TaskSpec, function: Function, context: TaskContext) -> dict[
         elif name in context.results:
             bound[name] = context.results[name]
     return bound
+
+
+def lost_arguments(task: TaskSpec, function: Function, context: TaskContext) -> Iterator[ResultLostError]:
+    """What of the function's arguments cannot be had since a result is lost."""
+    names = [name for name in shape_of(function).names if name not in task.inputs and name not in context.params]
+    reads = [functools.partial(context.resolve, value) for value in task.inputs.values()]
+    reads += [functools.partial(context.results.get, name) for name in names]
+    for read in reads:
+        try:
+            read()
+        except Exception as error:  # noqa: BLE001 whatever else is wrong with it, the attempt meets it and reports it
+            lost = lost_behind(error)
+            if lost is not None:
+                yield lost
 
 
 def by_position(function: Function, bound: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

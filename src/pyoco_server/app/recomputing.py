@@ -44,6 +44,10 @@ class Caller(Protocol):
         """Make an attempt that can be asked to stop."""
         ...
 
+    def prepared(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
+        """Make an attempt to look at, which is not run."""
+        ...
+
     def finished(self, node_id: str) -> None:
         """The attempt has ended."""
         ...
@@ -124,33 +128,60 @@ class Recomputer:
         async with self._lock:
             await self._provide(needing, (), attempt)
 
-    async def _provide(self, needing: str, chain: tuple[str, ...], attempt: Attempt) -> None:
-        """Compute what its arguments name; and all that is lost, if it takes ``ctx`` and so may read any of it."""
-        tried: set[str] = set()
-        while (node_id := _missed_by(attempt)) is not None and node_id not in tried:
-            tried.add(node_id)
-            await self._make_available(needing, chain, node_id)
+    async def lacks(self, needing: str, attempt: Attempt) -> str | None:
+        """Return the name of the code that ``provide`` would need and this process does not have."""
+        async with self._lock:
+            return await self._lacks(needing, (), attempt)
+
+    async def _lacks(self, needing: str, chain: tuple[str, ...], attempt: Attempt) -> str | None:
+        for lost in self._needed(needing, chain, attempt):
+            task = await self._repeatable(lost, chain)
+            if task is None:
+                continue
+            inner = (*chain, lost)
+            missing = self._caller.lacks(lost)
+            if missing is None:
+                missing = await self._lacks(needing, inner, self._caller.prepared(lost, task, self._workshop))
+            if missing is not None:
+                return missing
+        return None
+
+    def _needed(self, needing: str, chain: tuple[str, ...], attempt: Attempt) -> list[str]:
+        """Nodes with lost results that the attempt's arguments name; all, if it takes ``ctx`` and so may read any."""
+        named = attempt.lost_arguments()
         if attempt.takes_context:
-            for node_id in self._keeper.lost_before(chain[-1] if chain else needing):
+            named += self._keeper.lost_before(chain[-1] if chain else needing)
+        return [*dict.fromkeys(named)]
+
+    async def _provide(self, needing: str, chain: tuple[str, ...], attempt: Attempt) -> None:
+        tried: set[str] = set()
+        while left := [node_id for node_id in self._needed(needing, chain, attempt) if node_id not in tried]:
+            for node_id in left:
+                tried.add(node_id)
                 await self._make_available(needing, chain, node_id)
 
-    async def _make_available(self, needing: str, chain: tuple[str, ...], lost: str) -> None:
-        """Compute a result unless it is here by now, as often as the task's retries allow; or leave it lost."""
+    async def _repeatable(self, lost: str, chain: tuple[str, ...]) -> TaskSpec | None:
+        """Return the task of a result that is lost and may be computed again."""
         if lost not in self._keeper.deferred or lost in chain:
-            return
+            return None
         if lost not in self._steps:
             await self._caller.walk_inside(lost)
         step = self._steps.get(lost)
-        if not isinstance(step, TaskStep) or not step.task.recompute:
+        return step.task if isinstance(step, TaskStep) and step.task.recompute else None
+
+    async def _make_available(self, needing: str, chain: tuple[str, ...], lost: str) -> None:
+        """Compute a result unless it is here by now, as often as the task's retries allow; or leave it lost."""
+        task = await self._repeatable(lost, chain)
+        if task is None:
             return
         missing = self._caller.lacks(lost)
         if missing is not None:
             raise CodeLackedError(missing)
-        for failures in range(1, step.task.retries + 2):
-            outcome = await self._attempt(needing, (*chain, lost), lost, step.task)
-            if not isinstance(outcome, Failed) or failures > step.task.retries:
+        for failures in range(1, task.retries + 2):
+            outcome = await self._attempt(needing, (*chain, lost), lost, task)
+            if not isinstance(outcome, Failed) or failures > task.retries:
                 return
-            await self._pause(needing, pause(step.task.backoff, failures, self._chance))
+            await self._pause(needing, pause(task.backoff, failures, self._chance))
 
     async def _pause(self, needing: str, seconds: float) -> None:
         """Wait, unless the node that needs the result is asked to stop."""
@@ -220,14 +251,3 @@ class Recomputer:
             return Commit(events, fold(events, state) if events else state)
 
         return await self._execution.decide(decision)
-
-
-def _missed_by(attempt: Attempt) -> str | None:
-    """The node whose result the attempt's arguments name and which is lost."""
-    try:
-        attempt.arguments()
-    except ResultLostError as lost:
-        return lost.node_id
-    except Exception:  # noqa: BLE001 whatever else is wrong with them, the attempt meets it and reports it
-        return None
-    return None

@@ -135,12 +135,22 @@ class Work:
         node, step = self._execution.state.nodes[node_id], self._steps[node_id]
         inside_already = node.is_at_work and node.worker_id == self.worker_id and not isinstance(step, TaskStep)
         if not inside_already:  # a block we had put aside is gone on with; anything else is a new attempt
-            if not await self._start(node_id, step, node.attempt + 1):
+            if await self._lacks_for_lost(node_id, step) or not await self._start(node_id, step, node.attempt + 1):
                 return
             is_taken = node.is_at_work and node.worker_id != self.worker_id and isinstance(step, TaskStep)
             if is_taken and self._fencing is not None:
                 await self._fencing.until_others_are_late()
         await self.perform(node_id)
+
+    async def _lacks_for_lost(self, node_id: str, step: Step) -> bool:
+        """Whether the task cannot be started since a lost result is to be computed by code that is missing here."""
+        if not (self._keeper.deferred and isinstance(step, TaskStep) and step.task.wait is None):
+            return False
+        attempt = self.prepared(node_id, step.task, self._workshop)
+        missing = await self._lost_results().lacks(node_id, attempt)
+        if missing is not None:
+            self._starter.needs_again(node_id, missing)
+        return missing is not None
 
     async def _start(self, node_id: str, step: Step, attempt: int) -> bool:
         """Start the attempt; False if it was not: another process was first, or the task is not called again."""
@@ -406,14 +416,17 @@ class Work:
 
     def begin(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
         """Make an attempt that can be asked to stop."""
+        self._attempts[node_id] = attempt = self.prepared(node_id, task, workshop)
+        return attempt
+
+    def prepared(self, node_id: str, task: TaskSpec, workshop: Workshop) -> Attempt:
+        """Make an attempt to look at, or to run."""
         context = self.scope.context(self._places.get(node_id, Place()))
         context.report_to(self._progress.reporter(node_id, self._report_progress))
         function = self._functions[task.function or task.name]
         if self._isolation is not None and task.isolation is Isolation.AUTO and not shape_of(function).is_async:
             task = msgspec.structs.replace(task, isolation=self._isolation)
-        attempt = Attempt(task, function, context, workshop)
-        self._attempts[node_id] = attempt
-        return attempt
+        return Attempt(task, function, context, workshop)
 
     def finished(self, node_id: str) -> None:
         """The attempt has ended."""
