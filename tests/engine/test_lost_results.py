@@ -13,11 +13,11 @@ from pyoco_server import Engine, options, wait
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.outputs import MemoryOutputStore
 from pyoco_server.app.plans import Plans
-from pyoco_server.app.value_errors import ResultLostError
 from pyoco_server.core import Event, NodeStatus
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
 from pyoco_server.engine import RunResult
 from pyoco_server.flows.from_pyoco import read_flow
+from pyoco_server.values.errors import ResultLostError
 from tests.engine.flows import Calls, wait_until
 from tests.engine.leaving import RUN, Left, Make
 from tests.invariants import check_log

@@ -12,9 +12,9 @@ from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from pyoco_server.app.context import TaskContext
-from pyoco_server.app.value_errors import ResultLostError, lost_behind
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.model import TaskSpec
+from pyoco_server.values.errors import ResultLostError, lost_behind
 
 Function = Callable[..., Any]
 _CONTEXT: Final = "ctx"

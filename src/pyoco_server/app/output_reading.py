@@ -14,10 +14,10 @@ import msgspec
 
 from pyoco_server.app.outputs import NO_PLACE, VALUE, Stored, damaged, is_stored, kind_of, stored_place, why_lost
 from pyoco_server.app.ports import OutputPieces, UnavailableError
-from pyoco_server.app.value_codec import OutputKind
 from pyoco_server.core import ExecutionState, NodeStatus
 from pyoco_server.core.wire import JsonObject
 from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.values.codec import OutputKind
 
 _log = logging.getLogger(__name__)
 _NONE_RECORDED: Final = "the node has succeeded, and no output was recorded"

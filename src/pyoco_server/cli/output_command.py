@@ -4,13 +4,13 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from pyoco_server.app.value_codec import OutputKind
 from pyoco_server.cli.connection import connected
 from pyoco_server.cli.output import add_output_option, is_terminal, note, print_json, wants_json
 from pyoco_server.cli.parsing import DONE
 from pyoco_server.cli.subcommands import add_command
 from pyoco_server.cli.usage import UsageError
 from pyoco_server.client import Client
+from pyoco_server.values.codec import OutputKind
 
 if TYPE_CHECKING:
     from pyoco_server.cli.subcommands import Subcommands

@@ -10,13 +10,13 @@ from typing import IO, Any, Final, NamedTuple
 import httpx
 import msgspec
 
-from pyoco_server.app.value_codec import OutputKind, from_tagged
-from pyoco_server.app.value_errors import ValueCodecError
 from pyoco_server.client.call import Call
 from pyoco_server.client.calls import node_path
 from pyoco_server.client.errors import UnexpectedAnswerError
 from pyoco_server.client.steps import Flow, HangUp, Hear, Listen, Manner, Pause, Sent, Step, backoff, may_pass, received
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.values.codec import OutputKind, from_tagged
+from pyoco_server.values.errors import ValueCodecError
 
 OUTPUT_KIND: Final = "X-Pyoco-Output-Kind"
 

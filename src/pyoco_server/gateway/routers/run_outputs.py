@@ -10,11 +10,11 @@ from fastapi.responses import Response, StreamingResponse
 
 from pyoco_server.app.output_reading import NodeOutput, node_output
 from pyoco_server.app.run_queries import visible_run
-from pyoco_server.app.value_codec import OutputKind
 from pyoco_server.gateway.answers import Documented, documented
 from pyoco_server.gateway.ids import NodeId, RunId
 from pyoco_server.gateway.principal import Asking
 from pyoco_server.gateway.services import Given
+from pyoco_server.values.codec import OutputKind
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 OUTPUT_KIND: Final = "X-Pyoco-Output-Kind"
