@@ -1,14 +1,12 @@
 """A run that has started is driven with the functions that a worker has, whatever became of the flow around them."""
 
 import sys
-import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from pyoco_server import options, wait
+from pyoco_server import wait
 from pyoco_server.core import NodeStatus
 from pyoco_server.flows.model import FlowModel, Network, TaskSpec
 from pyoco_server.worker.dispositions import Ack
@@ -16,27 +14,6 @@ from tests.worker.own_graph_flows import flow_of, parked_and_resumed, task_of
 from tests.worker.world import USER, World, attempt
 
 # --- Functions -------------------------------------------------------------------------------------------------------
-
-
-def test_a_lost_result_whose_task_is_not_here_is_lost_and_its_reader_says_why() -> None:
-    async def body(world: World) -> None:
-        def make() -> Any:
-            return threading.Lock()
-
-        def use(make: Any) -> None:  # noqa: ARG001 to be given the lost result
-            raise AssertionError("it must not be called without the result")
-
-        run_id = await parked_and_resumed(
-            world, flow_of(options(task_of("make", make), recompute=True), wait("w"), task_of("use", use))
-        )
-        await world.hand({"f": flow_of(wait("w"), task_of("use", use))}, "without").work()
-        state = await world.state(run_id)
-        error = dict(state.nodes["use"].error or {})
-        assert ((await world.stored(run_id))["status"], error["code"]) == ("FAILED", "RESULT_LOST")
-        assert "the code of 'make', which may compute it again, is missing at without" in error["message"]
-        assert state.nodes["make"].attempt == 1
-
-    attempt(body)
 
 
 YAML = """
