@@ -22,12 +22,14 @@ from tests.worker.own_graph_flows import demanded, edited, flows, parameters, re
 from tests.worker.world import USER, Hand, World, attempt
 
 MOST_JOBS = 60
+Called = tuple[str, Any]
+"""The name of a task, and what it was given as ``n``."""
 
 
 class Code(Flows):
     """A flow with functions that record their calls; tasks in ``flaky`` fail at their first call."""
 
-    def __init__(self, model: FlowModel, calls: list[str], flaky: set[str]) -> None:
+    def __init__(self, model: FlowModel, calls: list[Called], flaky: set[str]) -> None:
         super().__init__({model.name: model})
         self._resolved: Resolved = (
             model,
@@ -43,9 +45,9 @@ class Code(Flows):
         return {*self._resolved[1]}
 
 
-def _recording(name: str, calls: list[str], flaky: set[str]) -> Function:
+def _recording(name: str, calls: list[Called], flaky: set[str]) -> Function:
     async def body(n: Any = None, given: Any = None) -> str:  # noqa: ARG001 what tasks are given as inputs
-        calls.append(name)
+        calls.append((name, n))
         if name in flaky:
             flaky.remove(name)
             raise ValueError("the first call fails")
@@ -103,13 +105,13 @@ async def _run_to_the_end(
     """The run as one worker runs it: its log, and where each commit ends."""
     ends: list[int] = []
     await world.log.inner.subscribe_all(lambda _, position: ends.append(position))
-    calls: list[str] = []
+    calls: list[Called] = []
     code = Code(model, calls, _flaky_in(model))
     run_id = await world.submit("f", params)
     worker = world.hand(code)
     await _driven(world, run_id, worker, code, lambda: worker)
     events = await world.events(run_id)
-    assert Counter(calls) == _count(events, NodeStarted, events)
+    assert Counter(name for name, _ in calls) == _count(events, NodeStarted, events)
     return run_id, events, ends
 
 
@@ -118,7 +120,7 @@ async def _taken_over(
 ) -> None:
     """A worker with the edited flow takes over a run of which only the log is left."""
     await world.log.inner.append(run_id, log, after=0)
-    before, calls = fold(log), list[str]()
+    before, calls = fold(log), list[Called]()
     is_started = bool(before.nodes)
     has_failed = _count(log, NodeFailReported, log)
     flaky = _flaky_in(model) - {*has_failed} if is_started else set[str]()
@@ -141,7 +143,9 @@ async def _taken_over(
     assert set(graph.nodes) <= set(state.nodes)
     succeeded = _count(events, NodeSucceeded, events)
     assert succeeded == _without_waits(own, demanded(own, params))
-    assert Counter(calls) == _count(events[len(log) :], NodeStarted, events)
+    assert Counter(name for name, _ in calls) == _count(events[len(log) :], NodeStarted, events)
+    inputs = {task.name: task.inputs.get("n") for task in tasks_of(own)}
+    assert all(inputs[name] == n for name, n in calls)
     check_log(graph, events, state)
 
 
@@ -150,7 +154,7 @@ def _without_waits(model: FlowModel, demand: Counter[str]) -> Counter[str]:
     return Counter({name: many for name, many in demand.items() if name not in waits})
 
 
-@examples(12)
+@examples(8)
 @given(data=st.data(), model=flows(), params=parameters())
 def test_a_run_keeps_its_graph_whatever_commit_a_worker_with_an_edited_flow_finds(
     data: st.DataObject, model: FlowModel, params: dict[str, Any]
