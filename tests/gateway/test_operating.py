@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from pyoco_server.adapters.nats_server.server import NatsServer
@@ -162,7 +163,6 @@ def test_metrics(client: httpx.Client) -> None:
         assert after == today + 1
     assert metric(client, "pyoco_workers_alive_total") >= 1
     assert metric(client, "pyoco_dlq_messages_total") >= 0
-    assert metric(client, "pyoco_runs_held") >= 0
     for status in ("RUNNING", "COMPLETED", "FAILED", "CANCELLING", "CANCELLED"):
         assert metric(client, f'pyoco_runs_total{{status="{status}"}}') >= 0
 
@@ -268,3 +268,25 @@ def test_a_gateway_whose_writes_fail_is_not_ready(stand: Stand) -> None:
         assert (told.status_code, told.json()["status"], told.json()["nats"]) == (503, "unavailable", "connected")
         submit(client)
         assert client.get("/health/ready").status_code == 200
+
+
+def test_held_runs_are_counted(stand: Stand, client: httpx.Client) -> None:
+    run_id = unique("held")
+    held = {"needs": ["publish"], "since": 1.0, "seen_by": "w"}
+    snapshot = {"run_id": run_id, "flow_name": "f", "status": "RUNNING", "updated_at": 1.0, "held": held}
+
+    async def write(given: Services) -> None:
+        await given.snapshots.write(run_id, msgspec.json.encode(snapshot), position=0)
+
+    async def remove(given: Services) -> None:
+        await given.snapshots.delete(run_id)
+
+    before = metric(client, "pyoco_runs_held")
+    stand.call(write)
+    try:
+        listed(client, 1, held="true", run_id_prefix=run_id)
+        assert metric(client, "pyoco_runs_held") == before + 1
+    finally:
+        stand.call(remove)
+    listed(client, 0, held="true", run_id_prefix=run_id)
+    assert metric(client, "pyoco_runs_held") == before
