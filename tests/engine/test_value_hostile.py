@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +72,22 @@ def test_tagged_json_that_is_wrong_is_refused_with_its_place(name: str) -> None:
     value, message = BAD[name]
     with pytest.raises(ValueCodecError, match=message):
         from_tagged(value)
+
+
+def test_a_folder_of_zones_is_not_a_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python 3.11, ZoneInfo raises IsADirectoryError for one, where the package tzdata is installed."""
+    (tmp_path / "tzdata" / "zoneinfo" / "Folder").mkdir(parents=True)
+    for package in ("tzdata", "tzdata/zoneinfo"):
+        (tmp_path / package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.split(".")[0] == "tzdata"]:
+        monkeypatch.delitem(sys.modules, name)
+    try:
+        with pytest.raises(ValueCodecError, match="cannot be read"):
+            from_tagged({"$datetime": {"at": "2024-01-01T00:00:00", "zone": "Folder"}}, classes=False)
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "tzdata"]:
+            del sys.modules[name]
 
 
 def test_a_field_that_came_since_takes_its_default() -> None:

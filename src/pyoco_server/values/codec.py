@@ -243,7 +243,7 @@ class _Decoder:
             return reader(body, part)
         except ValueCodecError:
             raise
-        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, OSError) as error:
             raise ValueCodecError(f"'{tag}' cannot be read: {error!s:.200}", at) from error
 
 
