@@ -29,7 +29,7 @@ EXAMPLES := $(addprefix examples/,demo.py hello.py async_tasks.py approval/appro
 	model_training/model_training.py image_pipeline/image_pipeline.yaml agent/agent.yaml)
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test failed check audit unit flows platform gateway dashboard screenshots properties cluster chaos book fuzz format bench bench-growth bench-peers bench-page bench-parts docs site generated mutants dist release-check clean
+.PHONY: help setup demo test failed check audit unit flows platform gateway dashboard screenshots properties cluster chaos book faults fuzz format bench bench-growth bench-peers bench-page bench-parts docs site generated mutants dist release-check clean
 
 help:
 	@echo "make demo        run an example flow and watch it"
@@ -46,6 +46,7 @@ help:
 	@echo "make cluster     three NATS nodes, and everything under faults, also with three servers"
 	@echo "make chaos       everything under faults for some minutes (CHAOS='--minutes 20 --topology three')"
 	@echo "make book        README, tutorial and guides followed word by word; the release built, installed and used"
+	@echo "make faults      every error of NATS at every write of every route"
 	@echo "make fuzz        whatever comes in at the edges, for long"
 	@echo "make bench       what a run costs, and everything around it, beside the floor: one table"
 	@echo "make bench-growth how that grows: with runs in flight, nodes, stored runs, streams"
@@ -147,6 +148,9 @@ chaos: $(READY)
 
 book: $(READY)
 	$(call tests,$(AT_ONCE),tests/migration tests/docs tests/howto tests/release)
+
+faults: $(READY)
+	PYOCO_ALL_FAULTS=1 $(BIN)/python -m pytest -p no:randomly --timeout 3600 tests/gateway/test_nats_faults.py
 
 fuzz: $(READY)
 	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz tests/worker/test_own_graph_random.py

@@ -1,6 +1,7 @@
 """Every error of NATS, raised below the adapters: instead of one operation of a client, or of all of them."""
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -124,6 +125,7 @@ class FaultyClient:
 
     def _stand_before(self, client: NatsClient) -> None:
         ask_for, request, tell, publish = client.ask_for, client.request, client.tell, client.publish
+        in_request = contextvars.ContextVar("in a request, whose publish is no operation of its own", default=False)
 
         async def faulty_ask_for(subject: str, payload: bytes, headers: bytes, settle: Any, *, timeout: float) -> Any:  # noqa: ASYNC109
             error = self._failing(subject)
@@ -136,7 +138,11 @@ class FaultyClient:
         async def faulty_request(subject: str, payload: bytes = b"", *args: Any, **options: Any) -> Msg:
             error = self._failing(subject)
             if error is None:
-                return await request(subject, payload, *args, **options)
+                token = in_request.set(True)
+                try:
+                    return await request(subject, payload, *args, **options)
+                finally:
+                    in_request.reset(token)
             return Msg(client, data=msgspec.json.encode({"error": error}))
 
         async def faulty_tell(subject: str, payload: bytes = b"", *, reply: str = "") -> None:
@@ -144,7 +150,8 @@ class FaultyClient:
             await tell(subject, payload, reply=reply)
 
         async def faulty_publish(subject: str, payload: bytes = b"", *args: Any, **options: Any) -> None:
-            self._failing(subject, is_answered=False)
+            if not in_request.get():
+                self._failing(subject, is_answered=False)
             await publish(subject, payload, *args, **options)
 
         client.ask_for = faulty_ask_for  # type: ignore[method-assign]

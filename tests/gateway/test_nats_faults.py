@@ -1,7 +1,12 @@
-"""Every error of NATS at every write of every route: an answer of ours, and no run that was not accepted."""
+"""Errors of NATS at every write of every route: an answer with an ERR id, and no run that was not accepted.
+
+``make test`` takes every error where runs are submitted, and a sample of them elsewhere. ``make faults`` takes every
+error of the library and every JetStream code at every write of every route.
+"""
 
 import contextvars
 import itertools
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
@@ -18,16 +23,19 @@ from pyoco_server.gateway.services import Services
 from tests.adapters.nats_faults import CODES, Fault, FaultyClient, answers, is_write, library_errors, named, only
 from tests.adapters.nats_server import NatsServer
 from tests.gateway.stand import Stand, eventually, settings_for
-from tests.wheels.building import make_wheel, wheel_name
+from tests.gateway.writing_routes import OTHERS, SUBMISSIONS, Client, Prepare
+
+IS_FULL: Final = os.environ.get("PYOCO_ALL_FAULTS") == "1"
+"""Whether every test takes every fault."""
 
 TELLING: Final = {10054, 10071, 10077, 10047}
-"""The numbers something is decided by; of the others, a few stand for all where a route does not submit anything."""
+"""The codes that the product decides by; a sample holds these and a few of the others."""
 ALL: Final[list[Fault]] = [*library_errors(), *answers()]
-SOME: Final[list[Fault]] = [
+_SOME: Final[list[Fault]] = [
     *library_errors(),
     *answers([code for code in CODES if code[1] in TELLING or code[1] % 40 == 0 or code[1] > 19_000]),
 ]
-FEW: Final[list[Fault]] = [
+_FEW: Final[list[Fault]] = [
     TimeoutError(),
     ConnectionResetError(),
     nats.errors.NoRespondersError(),
@@ -35,23 +43,12 @@ FEW: Final[list[Fault]] = [
     nats.js.errors.NoStreamResponseError(),
     *answers([(400, 10054), (400, 10071), (500, 10047), (503, 10077), (503, 10008), (404, 10059), (400, 19_999)]),
 ]
-"""One for each way to translate an error: the registry of wheels is read as a whole for every request."""
-YAML: Final = b"version: 1\nflow:\n  graph: |\n    a\ntasks:\n  a: {callable: 'x:y'}\n"
-GRAPH: Final = {
-    "nodes": [
-        {"nodeId": "start", "nodeType": "Start"},
-        {"nodeId": "work", "nodeType": "Task"},
-        {"nodeId": "end", "nodeType": "Success"},
-    ],
-    "edges": [{"from": "start", "to": "work"}, {"from": "work", "to": "end"}],
-}
+"""One for each way to translate an error: for slow routes, and for those that share all their code with another."""
+SOME: Final = ALL if IS_FULL else _SOME
+FEW: Final = ALL if IS_FULL else _FEW
 
 _in_request: contextvars.ContextVar[bool] = contextvars.ContextVar("in a request under test", default=False)
-_numbers = itertools.count(1)
 _ERR_ID: Final = re.compile(r"ERR-PYOCO-\d{4}")
-
-Client = httpx.AsyncClient
-Prepare = Callable[[Client], Awaitable[httpx.Request]]
 
 
 class Bench:
@@ -71,7 +68,7 @@ class Bench:
             async with Client(transport=transport, base_url="http://gateway", headers=headers) as client:
                 await body(client)
 
-        self.stand.call(with_client, timeout_sec=500)
+        self.stand.call(with_client, timeout_sec=3_000 if IS_FULL else 500)
 
     async def send(self, client: Client, request: httpx.Request, *fault: Any) -> httpx.Response:
         """Send a request whose writes fail, and nobody else's."""
@@ -134,33 +131,6 @@ def check_answer(answer: httpx.Response, fault: Fault) -> None:
 # --- Submissions -----------------------------------------------------------------------------------------------------
 
 
-async def _run(client: Client) -> httpx.Request:
-    return client.build_request("POST", "/runs", json={"flow_name": "f"})
-
-
-async def _run_under_a_key(client: Client) -> httpx.Request:
-    headers = {"Idempotency-Key": f"key-{next(_numbers)}"}
-    return client.build_request("POST", "/runs", json={"flow_name": "f"}, headers=headers)
-
-
-async def _yaml(client: Client) -> httpx.Request:
-    files = {"workflow": ("flow.yaml", YAML)}
-    return client.build_request("POST", "/runs/yaml", files=files, data={"flow_name": "f"})
-
-
-async def _execution(client: Client) -> httpx.Request:
-    assert (await client.put("/graphs/g", json=GRAPH)).status_code in {200, 201}
-    return client.build_request("POST", "/executions", json={"graphId": "g"})
-
-
-SUBMISSIONS: Final[dict[str, Prepare]] = {
-    "POST /runs": _run,
-    "POST /runs with a key": _run_under_a_key,
-    "POST /runs/yaml": _yaml,
-    "POST /executions": _execution,
-}
-
-
 @pytest.mark.spec("004 REQ-0003", "004 ERR-PYOCO-0003")
 @pytest.mark.parametrize("name", SUBMISSIONS)
 def test_a_submission_that_is_not_accepted_leaves_no_run(bench: Bench, name: str) -> None:
@@ -191,7 +161,8 @@ def test_a_submission_that_is_not_accepted_leaves_no_run(bench: Bench, name: str
 
 
 PLACES: Final = {"the log": "pyoco.events.", "the snapshots": "$KV.pyoco_runs.", "the queue": "pyoco.work."}
-LASTING: Final[list[Fault]] = [*answers([(400, 10054), (500, 10047), (503, 10077), (503, 10008), (400, 10109)])]
+_LASTING: Final[list[Fault]] = [*answers([(400, 10054), (500, 10047), (503, 10077), (503, 10008), (400, 10109)])]
+LASTING: Final = ALL if IS_FULL else _LASTING
 
 
 @pytest.mark.parametrize("name", SUBMISSIONS)
@@ -265,99 +236,40 @@ def test_a_job_that_is_larger_than_the_stream_takes_is_refused_with_the_limit(be
 # --- Everything else that writes -------------------------------------------------------------------------------------
 
 
-async def _new_run(client: Client) -> str:
-    return str((await client.post("/runs", json={"flow_name": "f"})).json()["run_id"])
-
-
-async def _new_execution(client: Client, *verbs: str) -> str:
-    answer = await client.send(await _execution(client))
-    execution_id = str(answer.json()["executionId"])
-    for verb in ("start", *verbs):
-        answer = await client.post(f"/executions/{execution_id}/{verb}", json={})
-        assert answer.status_code < 300, answer.text
-    return execution_id
-
-
-async def _cancel(client: Client) -> httpx.Request:
-    return client.build_request("POST", f"/runs/{await _new_run(client)}/cancel")
-
-
-async def _archive(client: Client) -> httpx.Request:
-    run_id = await _new_run(client)
-    assert (await client.post(f"/runs/{run_id}/cancel")).status_code == 200
-    return client.build_request("POST", f"/runs/{run_id}/archive")
-
-
-async def _waiting(client: Client) -> str:
-    execution_id = await _new_execution(client, "nodes/work/start")
-    answer = await client.post(f"/executions/{execution_id}/nodes/work/wait", json={"waitKey": "k"})
-    assert answer.status_code == 202, answer.text
-    return execution_id
-
-
-async def _resume(client: Client) -> httpx.Request:
-    return client.build_request("POST", f"/runs/{await _waiting(client)}/nodes/work/resume", json={"input": 1})
-
-
-async def _start(client: Client) -> httpx.Request:
-    answer = await client.send(await _execution(client))
-    return client.build_request("POST", f"/executions/{answer.json()['executionId']}/start")
-
-
-async def _succeed(client: Client) -> httpx.Request:
-    execution_id = await _new_execution(client, "nodes/work/start")
-    return client.build_request("POST", f"/executions/{execution_id}/nodes/work/succeed", json={"output": {"n": 1}})
-
-
-async def _cancel_execution(client: Client) -> httpx.Request:
-    return client.build_request("POST", f"/executions/{await _new_execution(client)}/cancel")
-
-
-async def _cancel_many(client: Client) -> httpx.Request:
-    return client.build_request("POST", "/runs/cancel", json={"run_ids": [await _new_run(client)]})
-
-
-async def _graph(client: Client) -> httpx.Request:
-    return client.build_request("PUT", f"/graphs/g{next(_numbers)}", json=GRAPH)
-
-
-async def _upload(client: Client) -> httpx.Request:
-    version = f"1.{next(_numbers)}"
-    content = make_wheel(version=version)
-    return client.build_request("POST", "/wheels", files={"wheel": (wheel_name(version=version), content)})
-
-
-async def _delete(client: Client) -> httpx.Request:
-    uploaded = await client.send(await _upload(client))
-    assert uploaded.status_code == 200, uploaded.text
-    return client.build_request("DELETE", f"/wheels/{uploaded.json()['name']}")
-
-
-OTHERS: Final[dict[str, Prepare]] = {
-    "POST /runs/{run_id}/cancel": _cancel,
-    "POST /runs/cancel": _cancel_many,
-    "POST /runs/{run_id}/archive": _archive,
-    "POST /runs/{run_id}/nodes/{node_id}/resume": _resume,
-    "POST /executions/{execution_id}/start": _start,
-    "POST /executions/{execution_id}/cancel": _cancel_execution,
-    "POST /executions/{execution_id}/nodes/{node_id}/succeed": _succeed,
-    "PUT /graphs/{graph_id}": _graph,
-    "POST /wheels": _upload,
-    "DELETE /wheels/{wheel_name}": _delete,
-}
+def _sample_for(name: str) -> list[Fault]:
+    is_like_another = "/nodes/" in name and not name.endswith(("resume", "succeed"))
+    return FEW if "/wheels" in name or is_like_another else SOME
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_error_of_nats_is_the_answer(bench: Bench, name: str) -> None:
+    """And what was answered with an error can be sent again: it is done, or it was done the first time."""
     prepare = OTHERS[name]
 
     async def body(client: Client) -> None:
-        hits, faults = 0, FEW if "/wheels" in name else SOME
-        for number, fault in itertools.product(range(await bench.writes_of(client, prepare)), faults):
-            answer = await bench.send(client, await prepare(client), fault, only(number))
+        hits, refused = 0, 0
+        for number, fault in itertools.product(range(await bench.writes_of(client, prepare)), _sample_for(name)):
+            request = await prepare(client)
+            answer = await bench.send(client, request, fault, only(number))
             hits += bench.faulty.hits
             check_answer(answer, fault)
+            if answer.status_code < 300:
+                continue
+            refused += 1
+            repeated = await client.send(request)
+            was_done = number > 0 and repeated.status_code in {404, 409}
+            assert repeated.status_code < 300 or was_done, f"{named(fault)} at {number}: {repeated.text}"
         assert hits
+        assert refused or name == "POST /runs/cancel"  # which answers for each run
+
+    bench.run(body)
+
+
+def test_every_route_that_writes_is_tested(bench: Bench) -> None:
+    async def body(client: Client) -> None:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        routes = {f"{method.upper()} {path}" for path, found in paths.items() for method in found if method != "get"}
+        assert routes <= {*OTHERS, *SUBMISSIONS, "POST /runs/batch", "PATCH /workers/{worker_id}"}
 
     bench.run(body)
 
