@@ -241,6 +241,18 @@ def _sample_for(name: str) -> list[Fault]:
     return FEW if "/wheels" in name or is_like_another else SOME
 
 
+async def _repeated(client: Client, request: httpx.Request) -> list[httpx.Response]:
+    """Send a request until NATS answers in time, which a loaded machine may prevent; returns all answers."""
+    found: list[httpx.Response] = []
+
+    async def is_answered() -> bool:
+        found.append(await client.send(request))
+        return found[-1].status_code != 503
+
+    await eventually(is_answered)
+    return found
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_error_of_nats_is_the_answer(bench: Bench, name: str) -> None:
     """And what was answered with an error can be sent again: it is done, or it was done the first time."""
@@ -256,9 +268,9 @@ def test_no_error_of_nats_is_the_answer(bench: Bench, name: str) -> None:
             if answer.status_code < 300:
                 continue
             refused += 1
-            repeated = await client.send(request)
-            was_done = number > 0 and repeated.status_code in {404, 409}
-            assert repeated.status_code < 300 or was_done, f"{named(fault)} at {number}: {repeated.text}"
+            repeated = await _repeated(client, request)
+            was_done = (number > 0 or len(repeated) > 1) and repeated[-1].status_code in {404, 409}
+            assert repeated[-1].status_code < 300 or was_done, f"{named(fault)} at {number}: {repeated[-1].text}"
         assert hits
         assert refused or name == "POST /runs/cancel"  # which answers for each run
 
