@@ -57,16 +57,25 @@ SUBMISSIONS: Final[dict[str, Prepare]] = {
 # --- Everything else that writes -------------------------------------------------------------------------------------
 
 
+async def _created(client: Client, request: httpx.Request) -> Any:
+    """Send a request until NATS answers in time, which a loaded machine may prevent; returns the body."""
+    answer = await client.send(request)
+    for _ in range(5):
+        if answer.status_code != 503:
+            break
+        answer = await client.send(request)
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
 async def _new_run(client: Client) -> str:
-    return str((await client.post("/runs", json={"flow_name": "f"})).json()["run_id"])
+    return str((await _created(client, await _run(client)))["run_id"])
 
 
 async def _new_execution(client: Client, *verbs: str) -> str:
-    answer = await client.send(await _execution(client))
-    execution_id = str(answer.json()["executionId"])
+    execution_id = str((await _created(client, await _execution(client)))["executionId"])
     for verb in ("start", *verbs):
-        answer = await client.post(f"/executions/{execution_id}/{verb}", json={})
-        assert answer.status_code < 300, answer.text
+        await _created(client, client.build_request("POST", f"/executions/{execution_id}/{verb}", json={}))
     return execution_id
 
 
@@ -86,13 +95,13 @@ async def _resume(client: Client) -> httpx.Request:
 
 
 async def _start(client: Client) -> httpx.Request:
-    answer = await client.send(await _execution(client))
-    return client.build_request("POST", f"/executions/{answer.json()['executionId']}/start")
+    created = await _created(client, await _execution(client))
+    return client.build_request("POST", f"/executions/{created['executionId']}/start")
 
 
 async def _ready(client: Client) -> httpx.Request:
-    answer = await client.send(await _execution(client))
-    return client.build_request("POST", f"/executions/{answer.json()['executionId']}/nodes/work/ready")
+    created = await _created(client, await _execution(client))
+    return client.build_request("POST", f"/executions/{created['executionId']}/nodes/work/ready")
 
 
 async def _archive_execution(client: Client) -> httpx.Request:
