@@ -146,8 +146,7 @@ def test_runs_follow_the_wheels(stand: Stand, client: httpx.Client, package: str
 
         for version in ("1", "2", "3"):
             assert client.delete(f"/wheels/{wheel_name(package, version)}").status_code == 200
-        told = synced(client, cpu, has())
-        assert told["removed_count"] == 1
+        synced(client, cpu, has())  # the count of removed wheels is of one sync: see test_sync
         assert ended(client, submit(client, package, tag=cpu))["status"] == "FAILED"
 
         told = synced(client, gpu, lambda told: told["last_result"] == "ok")
