@@ -1,4 +1,5 @@
-# Every target makes what it needs; nothing but python3 (3.11+), pip, make and git has to be there.
+# Every target installs what it needs into .venv; only python3 (3.11+), pip, make and git must exist.
+# `make help` lists the targets with the text behind their ##.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,58 +7,29 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MUTANTS_VENV := .venv-mutants
 MUTANTS_READY := $(MUTANTS_VENV)/.ready
-# Where it is set, every process would compile all it imports once more, and the tests start hundreds of them.
+# If it is set, every process compiles its imports again, and the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
-# Most tests wait for servers and processes: a few more at a time than there are cores. What fails in such company is run
-# once more, alone and in full view: a machine that is busy with other tests is no reason to fail, anything else is. If
-# pytest itself broke off, nobody knows what it left out, and all of the group is run again.
-# `make test` runs two groups at a time, so there that is done when all are through: `failed` remembers.
+# Most tests wait for servers and processes, so more tests than cores run at a time. All tests of a file run in the same
+# process, which shares the servers that they need.
 AT_ONCE := -n 3 --dist loadfile
-# Without debug ranges: to underline code in tracebacks Python 3.11 parses it, which two threads cannot do at once while
-# something of Python is called at each garbage collection, as hypothesis is. pytest broke off over that when it told of a
-# failure beside a server that logged one.
-PYTEST = PYTHONNODEBUGRANGES=1 $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$(1)
-FAILED := .pytest_cache/failed
-ONLY_FAILED := --last-failed --last-failed-no-failures none -p no:randomly
-define tests
-$(call PYTEST,$@) $(1) $(2) || { \
-	if [ $$? -eq 1 ]; then again="$(ONLY_FAILED) $(2)"; else again="$(1) $(2)"; fi; \
-	$(if $(TOGETHER),mkdir -p $(FAILED) && echo "$$again" > $(FAILED)/$@,$(call PYTEST,$@) $$again); \
-}
-endef
+# Without debug ranges: Python 3.11 parses code to underline it in tracebacks, and two threads cannot do that at the same
+# time while a garbage collection callback runs Python code, as hypothesis installs one. pytest aborted because of that.
+# Groups run at the same time, so each has its own cache directory.
+PYTEST = PYTHONNODEBUGRANGES=1 $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$@
 EXAMPLES := $(addprefix examples/,demo.py hello.py async_tasks.py approval/approval.py nightly_report/nightly_report.py \
 	model_training/model_training.py image_pipeline/image_pipeline.yaml agent/agent.yaml)
 PIP_FLAGS := --quiet --disable-pip-version-check
+# Two groups of tests run at a time, in this order: the longest first, so that no group runs alone at the end.
+GROUPS := gateway book clients platform properties power flows dashboard
+CHECKS := check-format check-lint check-types check-imports check-dependencies check-language check-generated
 
-.PHONY: help setup demo test failed check audit unit flows platform gateway dashboard screenshots properties cluster chaos book faults fuzz format bench bench-growth bench-peers bench-page bench-parts docs site generated mutants dist release-check clean
+.PHONY: help setup demo test check $(CHECKS) audit unit $(GROUPS) screenshots cluster chaos faults fuzz format bench \
+	bench-growth bench-peers bench-page bench-parts docs site generated mutants dist release-check clean
 
-help:
-	@echo "make demo        run an example flow and watch it"
-	@echo "make test        static checks, then all tests"
-	@echo "make check       static checks only"
-	@echo "make audit       known weaknesses in our code and in what we depend on"
-	@echo "make unit        the quick tests, with coverage"
-	@echo "make flows       the engine, flow.yaml and isolation, with real threads and processes"
-	@echo "make platform    NATS, settings, logs and workers, with real servers and processes"
-	@echo "make gateway     HTTP, keys, wheels, the command lines, and everything killed under load"
-	@echo "make dashboard   the dashboard in a real browser"
-	@echo "make screenshots the pictures of the documentation, taken anew"
-	@echo "make properties  the long ones: exploration, the simulator, golden logs, fuzzing, upgrades, faults on real nodes"
-	@echo "make cluster     three NATS nodes, and everything under faults, also with three servers"
-	@echo "make chaos       everything under faults for some minutes (CHAOS='--minutes 20 --topology three')"
-	@echo "make book        README, tutorial and guides followed word by word; the release built, installed and used"
-	@echo "make faults      every error of NATS at every write of every route"
-	@echo "make fuzz        whatever comes in at the edges, for long"
-	@echo "make bench       what a run costs, and everything around it, beside the floor: one table"
-	@echo "make bench-growth how that grows: with runs in flight, nodes, stored runs, streams"
-	@echo "make bench-peers the same beside other platforms, each installed in an environment of its own (long)"
-	@echo "make bench-page  their figures into docs/performance"
-	@echo "make bench-parts single parts: core, engine, worker, index, keys, wheels"
-	@echo "make mutants     mutation testing of the core"
-	@echo "make docs        write the generated documents anew, and build the site: build/site/index.html"
-	@echo "make dist        wheel and sdist, built twice and compared: dist/"
-	@echo "make release-check  the same, installed and used with every supported Python that is here (minutes)"
-	@echo "make format      format the code"
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- Set up, and try ---
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python 3.11 or newer is needed: set PYTHON="; exit 1; }
@@ -65,30 +37,21 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
-setup: $(READY)
+setup: $(READY) ## make .venv with the package, installed from this folder
 
-demo: $(READY)
+demo: $(READY) ## run an example flow and watch it
 	@$(BIN)/pyoco-server dev $(EXAMPLES) --submit monthly-report || [ $$? -eq 130 ]
 
-test: $(READY)
-	@rm -rf $(FAILED)
+clean: ## remove .venv, caches and everything that was built
+	rm -rf $(VENV) $(MUTANTS_VENV) mutants dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# --- Check and test: what CI runs ---
+
+test: $(READY) ## static checks and the quick tests, then all other tests
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target unit $(CHECKS) audit
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line TOGETHER=1 $(GROUPS)
-	@$(MAKE) --no-print-directory failed
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=line $(GROUPS)
 
-# Two at a time, in this order: the longest begins, and none that is long for a single test is left for the end.
-GROUPS := gateway flows platform properties book dashboard
-
-failed: $(READY)
-	@for group in $$(ls $(FAILED) 2>/dev/null); do \
-		echo "once more, alone: what failed of $$group"; \
-		$(call PYTEST,$$group) $$(cat $(FAILED)/$$group) || exit 1; \
-	done
-
-CHECKS := check-format check-lint check-types check-imports check-dependencies check-generated
-.PHONY: $(CHECKS)
-
-check: # all of them, also when one fails
+check: ## static checks only: all of them, also when one fails
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
 check-format: $(READY)
@@ -106,92 +69,69 @@ check-imports: $(READY)
 check-dependencies: $(READY)
 	$(BIN)/deptry src
 
-check-generated: $(READY)
+check-language: $(READY) # the plain vocabulary: see tools/plain_language.py
+	$(BIN)/python -m tools.plain_language
+
+check-generated: $(READY) # the documents that are written from code, and all links
 	$(BIN)/python -m tools.state_diagrams --check
 	$(BIN)/python -m tools.spec_coverage --check
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.links
 
-audit: $(READY)
+audit: $(READY) ## known weaknesses in our code and in our dependencies
 	$(BIN)/python -m tools.audit $(if $(AUDIT_STRICT),--strict)
 
-unit: $(READY)
-	$(BIN)/coverage run -m pytest tests/core
-	$(BIN)/coverage report --include='src/pyoco_server/core/*' --fail-under=100
-
-flows: $(READY)
-	$(call tests,$(AT_ONCE),tests/flows tests/isolation tests/engine tests/testing_kit examples)
-
-platform: $(READY)
-	$(call tests,$(AT_ONCE),tests/foundation tests/nats_server tests/adapters tests/readmodel tests/worker tests/sweeping tests/interop)
-
-gateway: $(READY)
-	$(call tests,-n 4 --dist worksteal,tests/gateway tests/auth tests/wheels tests/client tests/cli tests/kill)
-
-dashboard: $(READY)
-	$(BIN)/python -m tools.dashboard_setup
-	$(call tests,-n 3 --dist loadfile,tests/dashboard)
-
-screenshots: $(READY)
-	$(BIN)/python -m tools.dashboard_setup
-	PYOCO_SCREENSHOTS=1 $(BIN)/python -m pytest -p no:randomly tests/dashboard/test_screenshots.py
-	$(BIN)/python -m tools.terminal_capture
-
-properties: $(READY) # the longest first, in this order
-	$(call tests,-n 4 --dist loadfile --no-loadscope-reorder --randomly-dont-reorganize,tests/chaos tests/sim tests/fuzz tests/properties tests/cluster tests/upgrade tests/golden tests/docs_site tests/bench)
-
-cluster: $(READY)
-	PYOCO_CHAOS_THREE=1 $(BIN)/python -m pytest tests/cluster tests/chaos
-
-chaos: $(READY)
-	$(BIN)/python -m chaos $(CHAOS)
-
-book: $(READY)
-	$(call tests,$(AT_ONCE),tests/migration tests/docs tests/howto tests/release)
-
-faults: $(READY)
-	PYOCO_ALL_FAULTS=1 $(BIN)/python -m pytest -p no:randomly --timeout 3600 tests/gateway/test_nats_faults.py
-
-fuzz: $(READY)
-	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz tests/worker/test_own_graph_random.py
-
-format: $(READY)
+format: $(READY) ## format the code, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)
-	$(BIN)/python -m bench --report bench.json
+unit: $(READY) ## the quick tests of the core, with 100 % branch coverage
+	$(BIN)/coverage run -m pytest tests/core
+	$(BIN)/coverage report --include='src/pyoco_server/core/*' --fail-under=100
 
-bench-growth: $(READY)
-	$(BIN)/python -m bench.growth --report growth.json
+# --- The groups of `make test` ---
 
-bench-peers: $(READY)
-	$(BIN)/python -m bench.peers --runs 1000 --rounds 2 --report peers.json $(if $(PEERS),--only $(PEERS))
+gateway: $(READY) ## HTTP, keys and tenants; everything killed under load
+	$(PYTEST) -n 4 --dist worksteal tests/gateway tests/kill
 
-bench-page: $(READY)
-	$(BIN)/python -m bench.page $(wildcard bench.json growth.json peers.json)
+clients: $(READY) ## the client library, the command lines, wheels
+	$(PYTEST) -n 4 --dist worksteal tests/client tests/cli tests/app/wheels tests/wheels
 
-bench-parts: $(READY)
-	$(BIN)/python -m bench.core
-	$(BIN)/python -m bench.engine
-	$(BIN)/python -m bench.worker
-	$(BIN)/python -m bench.run_index
-	$(BIN)/python -m bench.auth
-	$(BIN)/python -m bench.wheels
+platform: $(READY) ## NATS, the index, settings, logs, use cases and workers, with real servers and processes
+	$(PYTEST) $(AT_ONCE) --ignore tests/adapters/executor tests/settings tests/logs tests/messages tests/adapters tests/worker tests/app/recovery tests/app/runs tests/app/snapshots tests/interop
 
-docs: site
-	@echo "build/site/index.html"
+flows: $(READY) ## the engine, flow.yaml and isolation, with real threads and processes
+	$(PYTEST) $(AT_ONCE) tests/flows tests/adapters/executor tests/app/runtime tests/values tests/testing examples
 
-site: generated # a link or an anchor that leads nowhere fails the build, as does any other warning
-	$(BIN)/python -m tools.links
-	$(BIN)/python -m sphinx --builder html --quiet --fresh-env --fail-on-warning --keep-going --conf-dir . docs build/site
+dashboard: $(READY) ## the dashboard in a real browser
+	$(BIN)/python -m tools.dashboard_setup
+	$(PYTEST) -n 3 --dist loadfile tests/dashboard
 
-generated: $(READY)
-	$(BIN)/python -m tools.state_diagrams
-	$(BIN)/python -m tools.spec_coverage
-	$(BIN)/python -m tools.reference
+properties: $(READY) ## exploration, the simulator, golden logs, fuzzing, upgrades, faults; the longest files first
+	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --randomly-dont-reorganize tests/chaos tests/sim tests/fuzz tests/properties tests/cluster tests/upgrade tests/golden tests/docs/site tests/bench
 
-mutants: $(MUTANTS_READY)
+power: $(READY) ## a disk that loses power below a running platform (POWER='--count 200' for the full scale)
+	$(BIN)/python -m tools.power_setup
+	$(if $(POWER),$(BIN)/python -m tests.power.crash $(POWER),$(PYTEST) -n 2 --dist load tests/power)
+
+book: $(READY) ## README, tutorial and guides followed word by word; the release built, installed and used
+	$(PYTEST) $(AT_ONCE) --ignore tests/docs/site tests/migration tests/docs tests/release tests/tools
+
+# --- Longer tests, not part of `make test` ---
+
+cluster: $(READY) ## three NATS nodes, and everything under faults, also with three servers
+	PYOCO_CHAOS_THREE=1 $(BIN)/python -m pytest tests/cluster tests/chaos
+
+chaos: $(READY) ## everything under faults for some minutes (CHAOS='--minutes 20 --topology three')
+	$(BIN)/python -m chaos $(CHAOS)
+
+faults: $(READY) ## every error of NATS at every write of every route (long)
+	PYOCO_ALL_FAULTS=1 $(BIN)/python -m pytest -p no:randomly --timeout 3600 tests/gateway/test_nats_faults.py
+
+fuzz: $(READY) ## random input at every edge (PYOCO_FUZZ=50: how many times as much as in the tests)
+	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz tests/worker/test_own_graph_random.py
+
+mutants: $(MUTANTS_READY) ## mutation testing of the core
 	PATH="$(CURDIR)/$(MUTANTS_VENV)/bin:$$PATH" $(MUTANTS_VENV)/bin/python -m tools.mutants
 
 $(MUTANTS_READY): pyproject.toml
@@ -199,11 +139,49 @@ $(MUTANTS_READY): pyproject.toml
 	@$(MUTANTS_VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[mutants]'
 	@touch $(MUTANTS_READY)
 
-dist: $(READY)
+# --- Measure ---
+
+bench: $(READY) ## the cost of a run and everything around it, beside the floor: one table
+	$(BIN)/python -m bench --report bench.json
+
+bench-growth: $(READY) ## how that grows: with runs in flight, nodes, stored runs, streams
+	$(BIN)/python -m bench.growth --report growth.json
+
+bench-peers: $(READY) ## the same beside other platforms, each installed in an environment of its own (long)
+	$(BIN)/python -m bench.peers --runs 1000 --rounds 2 --report peers.json $(if $(PEERS),--only $(PEERS))
+
+bench-page: $(READY) ## write the figures of these reports into docs/performance
+	$(BIN)/python -m bench.page $(wildcard bench.json growth.json peers.json)
+
+bench-parts: $(READY) ## single parts: core, engine, worker, index, keys, wheels
+	$(BIN)/python -m bench.core
+	$(BIN)/python -m bench.engine
+	$(BIN)/python -m bench.worker
+	$(BIN)/python -m bench.run_index
+	$(BIN)/python -m bench.auth
+	$(BIN)/python -m bench.wheels
+
+# --- Documents and releases ---
+
+docs: site ## write the generated documents, and build the site: build/site/index.html
+	@echo "build/site/index.html"
+
+site: generated # any warning fails the build, such as one about a broken link
+	$(BIN)/python -m tools.links
+	$(BIN)/python -m sphinx --builder html --quiet --fresh-env --fail-on-warning --keep-going --conf-dir . docs build/site
+
+generated: $(READY) ## write the generated documents
+	$(BIN)/python -m tools.state_diagrams
+	$(BIN)/python -m tools.spec_coverage
+	$(BIN)/python -m tools.reference
+
+screenshots: $(READY) ## take the pictures of the documentation
+	$(BIN)/python -m tools.dashboard_setup
+	PYOCO_SCREENSHOTS=1 $(BIN)/python -m pytest -p no:randomly tests/dashboard/test_screenshots.py
+	$(BIN)/python -m tools.terminal_capture
+
+dist: $(READY) ## wheel and sdist, built twice and compared: dist/
 	$(BIN)/python -m tools.release_check --build-only --dist dist
 
-release-check: $(READY)
+release-check: $(READY) ## the same, installed and used with every supported Python on this machine (minutes)
 	$(BIN)/python -m tools.release_check --dist dist
-
-clean:
-	rm -rf $(VENV) $(MUTANTS_VENV) mutants dist build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""Somebody who uses the gateway: submits, looks, watches."""
+"""A client of the gateway that submits, reads and watches runs."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ Snapshot = dict[str, Any]
 
 
 class Watch:
-    """One connection that is told how a run stands."""
+    """One connection that receives the snapshots of a run."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -32,12 +32,12 @@ class Watch:
         return cls(reader, writer)
 
     async def event(self) -> bytes:
-        """The next snapshot as it came: what takes the least work to tell that it did."""
+        """Return the next snapshot as bytes, which is the cheapest way to see that it came."""
         await self._reader.readuntil(b"event: snapshot\ndata: ")
         return await self._reader.readuntil(b"\n")
 
     async def until(self, holds: Callable[[Snapshot], bool]) -> float:
-        """When a snapshot came of which it holds."""
+        """Return when a snapshot came that fulfils the condition."""
         async with asyncio.timeout(PATIENCE_SEC):
             while True:
                 line = await self.event()
@@ -46,7 +46,7 @@ class Watch:
                     return came_at
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._writer.transport.abort()
 
 
@@ -58,11 +58,11 @@ class Asker:
         self.http = Http(port)
 
     async def submit(self, flow_name: str) -> str:
-        """The new run's id."""
+        """Submit a run; return its id."""
         return str((await self.http.ask("POST", "/runs", {"flow_name": flow_name}))["run_id"])
 
     async def submit_many(self, flow_name: str, count: int, at_a_time: int) -> list[str]:
-        """The ids of so many new runs, in the order of the answers."""
+        """Submit many runs; return their ids in the order of the answers."""
         run_ids: list[str] = []
 
         async def one() -> None:
@@ -74,12 +74,12 @@ class Asker:
         return run_ids
 
     async def snapshot(self, run_id: str) -> Snapshot:
-        """How a run stands."""
+        """Return the snapshot of a run."""
         found: Snapshot = await self.http.ask("GET", f"/runs/{run_id}")
         return found
 
     async def until(self, run_id: str, holds: Callable[[Snapshot], bool], *, pause_sec: float) -> None:
-        """Look again and again, with a pause, because every look costs the gateway something."""
+        """Poll with a pause, because every request costs the gateway something."""
         ends_at, stands = time.perf_counter() + PATIENCE_SEC, "unknown"
         while True:
             try:
@@ -95,12 +95,12 @@ class Asker:
             await asyncio.sleep(pause_sec)
 
     async def workers(self) -> list[dict[str, Any]]:
-        """Those that are there."""
+        """Return the connected workers."""
         found: list[dict[str, Any]] = await self.http.ask("GET", "/workers")
         return found
 
     async def known(self) -> int:
-        """How many runs the gateway's index knows of, as its metrics tell."""
+        """Return how many runs the gateway's index has, from its metrics."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")
         lines = (await reader.read()).decode().splitlines()
@@ -109,22 +109,22 @@ class Asker:
 
 
 def has_ended(snapshot: Snapshot) -> bool:
-    """Is it over, in whatever way?"""
+    """Return whether the run has ended."""
     return snapshot["status"] in ENDED
 
 
 def completed(snapshot: Snapshot) -> bool:
-    """Is it over, and well? RuntimeError: it is over, and not well."""
+    """Return whether the run has completed; RuntimeError if it ended in another way."""
     if has_ended(snapshot) and snapshot["status"] != "COMPLETED":
         raise RuntimeError(f"a run ended as {snapshot['status']}: {snapshot.get('error')}")
     return bool(snapshot["status"] == "COMPLETED")
 
 
 def runs_a_task(snapshot: Snapshot) -> bool:
-    """Is a task of it at work?"""
+    """Return whether a task of the run is running."""
     return "RUNNING" in snapshot["tasks"].values() and not snapshot.get("waiting")
 
 
 def waits(snapshot: Snapshot) -> bool:
-    """Does it wait for somebody?"""
+    """Return whether the run waits for input."""
     return bool(snapshot.get("waiting"))

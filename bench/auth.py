@@ -1,4 +1,4 @@
-"""What it costs to ask for keys: the same requests of two gateways, one that asks for API keys and one that does not.
+"""The cost of API keys: the same requests to two gateways, one that requires keys and one that does not.
 
 Both are processes of their own on one NATS, and take turns in one run, so that what else the machine does hits both.
 The second ratio is of the processor time a request costs the gateway, which others on the machine change less.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyoco_server.adapters.nats_server import NatsServer
-from pyoco_server.bootstrap.gateway import open_key_desk
+from pyoco_server.bootstrap.gateway import open_key_service
 from pyoco_server.client import AsyncClient
 from pyoco_server.settings import load_settings
 
@@ -26,11 +26,11 @@ REQUESTS = 150
 CONNECTIONS = 16
 GOAL = 0.9
 PEPPER = "a pepper of the benchmark"
-KINDS = {"look at a run": b"", "list runs": b"", "submit a run": b'{"flow_name": "three", "tag": "nobody"}'}
+KINDS = {"look at a run": b"", "list runs": b"", "submit a run": b'{"flow_name": "three", "tag": "unserved"}'}
 
 
 class Gateway:
-    """A gateway's process, as somebody with a key sees it, or without one."""
+    """A gateway's process, for a client with a key or without one."""
 
     def __init__(self, port: int, pid: int, key: str | None) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -90,7 +90,7 @@ async def serving(nats_url: str, directory: Path, key: str | None) -> AsyncItera
         made = Gateway(port, process.pid, key)
         async with AsyncClient(made.url, api_key=key, retries=100) as client:
             await client.health()
-            made.run_id = await client.submit("three", tag="nobody")
+            made.run_id = await client.submit("three", tag="unserved")
         yield made
     finally:
         process.terminate()
@@ -100,7 +100,7 @@ async def serving(nats_url: str, directory: Path, key: str | None) -> AsyncItera
 async def new_key(nats_url: str) -> str:
     """A key for one tenant."""
     given = {"PYOCO_NATS_URL": nats_url, "PYOCO_AUTH_PEPPER": PEPPER, "PYOCO_LOAD_DOTENV": "0"}
-    async with open_key_desk(load_settings(given).settings) as desk:
+    async with open_key_service(load_settings(given).settings) as desk:
         return (await desk.create("acme")).text
 
 

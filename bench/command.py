@@ -15,17 +15,17 @@ from bench.peers.table import machine
 from bench.rows import Size
 
 PROBLEMS = (CandidateError, OSError, RuntimeError, TimeoutError, ExceptionGroup)
-"""What one subject may end with without ending the others: it is reported, and what was measured is kept."""
+"""Errors that end one subject but not the others: they are reported, and the figures before are kept."""
 
 PART = "part"
-"""Under this name a report tells which subject a figure is from."""
+"""The field of a report that names the subject of a figure."""
 
 
 class Figure(Protocol):
     """Something that was measured."""
 
-    def told(self) -> dict[str, Any]:
-        """For a report."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the figure for a report."""
         ...
 
 
@@ -46,12 +46,12 @@ class Command(Generic[F]):
         parser = argparse.ArgumentParser(prog=self.name, description=self.about)
         parser.add_argument("--only", type=some_of([*self.subjects]), help=f"some of {','.join(self.subjects)}")
         parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works, not for figures")
-        told = "where to write the figures as JSON; with --only, those of other subjects that are there stay"
-        parser.add_argument("--report", type=Path, help=told)
+        words = "where to write the figures as JSON; with --only, those of other subjects that are there stay"
+        parser.add_argument("--report", type=Path, help=words)
         return parser
 
     def run(self, arguments: argparse.Namespace, show: Callable[[Sequence[F]], None]) -> int:
-        """Measure what was asked for and show it, also when somebody ends this early; 1 if not all could be measured.
+        """Measure and show the chosen subjects, also after an interrupt; return 1 if a measurement failed.
 
         Goals that are not met are no error.
         """
@@ -64,33 +64,33 @@ class Command(Generic[F]):
         return int(not is_whole)
 
     def _one(self, name: str, arguments: argparse.Namespace, report: dict[str, Any], found: list[F]) -> bool:
-        """Measure one subject; could it be measured to its end?"""
+        """Measure one subject; return whether that succeeded."""
         began = time.perf_counter()
         print(f"{name} …", file=sys.stderr, flush=True)
-        report[self.key] = [told for told in report[self.key] if told[PART] != name]
+        report[self.key] = [row for row in report[self.key] if row[PART] != name]
         report["problems"].pop(name, None)
         try:
             for figure in self.subjects[name](Size(arguments.quick)):
                 found.append(figure)
-                report[self.key].append({PART: name, **figure.told()})
+                report[self.key].append({PART: name, **figure.as_json()})
         except PROBLEMS as error:
-            report["problems"][name] = told = f"{type(error).__name__}: {error}"
-            print(f"{name} could not be measured further: {told}", file=sys.stderr, flush=True)
+            report["problems"][name] = problem = f"{type(error).__name__}: {error}"
+            print(f"{name} could not be measured further: {problem}", file=sys.stderr, flush=True)
         report["took_sec"][name] = round(time.perf_counter() - began, 1)
         print(f"{name}: {report['took_sec'][name]} s", file=sys.stderr, flush=True)
         if arguments.report is not None:
             order = [*self.subjects]
-            report[self.key].sort(key=lambda told: order.index(told[PART]))
+            report[self.key].sort(key=lambda row: order.index(row[PART]))
             arguments.report.write_text(json.dumps(report, indent=2) + "\n")
         return name not in report["problems"]
 
     def _report(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """A new one, or the one that is there, to be completed."""
+        """Return a new report, or the existing one to complete."""
         new = {"machine": machine(), "quick": arguments.quick, "took_sec": {}, "problems": {}, self.key: []}
         if arguments.only is None or arguments.report is None or not arguments.report.exists():
             return new
         there: dict[str, Any] = json.loads(arguments.report.read_text())
-        if not _belong_together(there, new) or any(PART not in told for told in there.get(self.key, [{}])):
+        if not _belong_together(there, new) or any(PART not in row for row in there.get(self.key, [{}])):
             raise SystemExit(
                 f"{arguments.report} is of something else, another machine or other sizes: remove it first"
             )

@@ -1,4 +1,4 @@
-"""Who hears of the ends of runs from NATS itself: nobody has to look, so that looking is not what is measured."""
+"""Watch the ends of runs on NATS itself, so that polling is not part of what is measured."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,15 @@ _COMPLETED, _OTHER_ENDS = b'"status":"COMPLETED"', (b'"status":"FAILED"', b'"sta
 
 
 class Ends:
-    """When which run's last snapshot was stored."""
+    """The times at which the last snapshots of runs were stored."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
         self._ended = asyncio.Event()
         self._problem: str | None = None
 
-    async def hear(self, message: Any) -> None:  # noqa: ANN401 nats-py has no types to speak of
-        """A snapshot was stored."""
+    async def note(self, message: Any) -> None:  # noqa: ANN401 nats-py has no types to speak of
+        """Note a stored snapshot."""
         if any(end in message.data for end in _OTHER_ENDS):
             self._problem = f"a run did not end well: {message.data[:2_000]!r}"
             self._ended.set()
@@ -31,7 +31,7 @@ class Ends:
             self._ended.set()
 
     async def all_of(self, count: int) -> None:
-        """Wait until so many have ended."""
+        """Wait until this many runs have ended."""
         async with asyncio.timeout(PATIENCE_SEC):
             while len(self.at) < count:
                 self._ended.clear()
@@ -42,9 +42,9 @@ class Ends:
 
 @contextlib.asynccontextmanager
 async def ends_of_runs(nats_url: str) -> AsyncIterator[Ends]:
-    """Hear of every run that ends from now on."""
+    """Note every run that ends from now on."""
     async with connected(nats_url) as connection:
         ends = Ends()
-        await connection.subscribe(f"{_SUBJECT}>", cb=ends.hear)
+        await connection.subscribe(f"{_SUBJECT}>", cb=ends.note)
         await connection.flush()
         yield ends

@@ -13,14 +13,14 @@ from bench.peers.programs.pyoco_flows import nothing, three
 from pyoco_server import wait
 
 HANGS_VARIABLE = "BENCH_HANGS"
-"""Set to 1 for a worker that is to be killed: what it takes it keeps."""
+"""Set to 1 for a worker that will be killed: it keeps its runs."""
 SIZES = (1, 10, 100, 1_000)
 LONG_SEC = 3_600.0
 LOOK_SEC = 0.002
 
 
 async def hold() -> None:
-    """Run until somebody cancels it."""
+    """Run until it is cancelled."""
     await asyncio.sleep(LONG_SEC)
 
 

@@ -1,7 +1,7 @@
 """``python -m bench.page REPORT …``: the page of figures and its plots, from what the benchmarks reported.
 
-Any of the reports of ``python -m bench``, ``python -m bench.growth`` and ``python -m bench.peers`` may be given; which
-is which is told by what is in it.
+Any of the reports of ``python -m bench``, ``python -m bench.growth`` and ``python -m bench.peers`` may be given; their
+content says which is which.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from bench.growth.curves import Plot, grid, plot_from
 from bench.peers.measuring import Figures
 from bench.peers.table import middle, neighbours
 from bench.plots import write_plots
-from bench.reference import REFERENCE_TOLD, SCALED_TOLD, beside_reference
+from bench.reference import REFERENCE_TEXT, SCALED_TEXT, beside_reference
 from bench.rows import Row, cells, number, row_from
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "docs" / "performance"
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reports = [json.loads(path.read_text()) for path in arguments.reports]
     arguments.directory.mkdir(parents=True, exist_ok=True)
     (arguments.directory / PAGE).write_text(page(reports))
-    write_plots((plot_from(told) for report in reports for told in report.get("plots", [])), arguments.directory)
+    write_plots((plot_from(plot) for report in reports for plot in report.get("plots", [])), arguments.directory)
     return 0
 
 
@@ -51,18 +51,18 @@ def page(reports: Sequence[Mapping[str, Any]]) -> str:
 
 def _machine(report: Mapping[str, Any]) -> list[str]:
     machine = report["machine"]
-    told = [
+    facts = [
         f"{machine['cores']} cores of {machine['cpu'] or 'an unknown processor'}, {machine['memory_gib']} GiB",
         f"data on {machine['filesystem']}, Linux {machine['kernel']}, Python {machine['python']}",
         f"load average before {machine['load_before'][0]:.2f}",
     ]
     quick = " **Measured with `--quick`: good to see that it works, not as figures.**" if report.get("quick") else ""
     problems = [f"- {name} could not be measured further: {what}" for name, what in report.get("problems", {}).items()]
-    return [f"Measured on {'; '.join(told)}.{quick}", "", *problems, *([""] if problems else [])]
+    return [f"Measured on {'; '.join(facts)}.{quick}", "", *problems, *([""] if problems else [])]
 
 
 def _table(report: Mapping[str, Any]) -> Iterator[str]:
-    rows = [row_from(told) for told in report["rows"]]
+    rows = [row_from(row) for row in report["rows"]]
     yield from ("## One run of everything", "")
     yield from _machine(report)
     yield from ("The floor is the same number of raw operations on NATS, by nats-py alone, in the same run.", "")
@@ -87,11 +87,11 @@ def _goals(rows: Sequence[Row]) -> Iterator[str]:
 def _reference(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     found, scaled = beside_reference(reports)
     if found:
-        yield from ("## This machine beside the reference", "", *REFERENCE_TOLD, "")
+        yield from ("## This machine beside the reference", "", *REFERENCE_TEXT, "")
         lines = [(one.what, number(one.there), number(one.here), f"{one.here / one.there:.2f}x") for one in found]
         yield from _markdown(("", "reference", "here", "here to there"), lines)
     if scaled:
-        yield from (*SCALED_TOLD, "")
+        yield from (*SCALED_TEXT, "")
         goals = [
             (one.what, number(one.goal), one.by, *(cells(one.row)[place] for place in (4, 1, 5))) for one in scaled
         ]
@@ -117,7 +117,7 @@ def _one_plot(plot: Plot) -> Iterator[str]:
 
 
 def _peers(report: Mapping[str, Any]) -> Iterator[str]:
-    measured = [Figures(**told) for told in report["measured"]]
+    measured = [Figures(**row) for row in report["measured"]]
     names = list(dict.fromkeys(figures.name for figures in measured))
     merged = {name: middle([figures for figures in measured if figures.name == name]) for name in names}
     yield from ("## Beside others", "")

@@ -36,20 +36,20 @@ def drawn(plot: Plot) -> str:
     def y(figure: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * scale.share(figure)
 
-    parts = [text(LEFT, 14, f"{plot.title} ({plot.unit}{scale.told})", size=13)]
+    parts = [text(LEFT, 14, f"{plot.title} ({plot.unit}{scale.label})", size=13)]
     for figure in scale.lines:
         parts.append(f'<path d="M{LEFT} {y(figure):.1f}H{WIDTH - RIGHT}" stroke="#cbd5e1" stroke-width="0.5"/>')
         parts.append(text(LEFT - 6, y(figure) + 4, number(figure), anchor="end"))
     for place, size in enumerate(sizes):
         last = place == len(sizes) - 1
-        told = f"{size:,.0f} {plot.of}" if last else f"{size:,.0f}"
-        parts.append(text(x(size) + (RIGHT - 4 if last else 0), HEIGHT - 8, told, anchor="end" if last else "middle"))
+        label = f"{size:,.0f} {plot.of}" if last else f"{size:,.0f}"
+        parts.append(text(x(size) + (RIGHT - 4 if last else 0), HEIGHT - 8, label, anchor="end" if last else "middle"))
     for place, ((name, points), color) in enumerate(zip(plot.curves.items(), COLORS, strict=False)):
         path = " ".join(f"{'L' if n else 'M'}{x(size):.1f} {y(figure):.1f}" for n, (size, figure) in enumerate(points))
         parts.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.6"/>')
         for size, figure in points:
-            told = f"<title>{number(figure)} {plot.unit}</title>"
-            parts.append(f'<circle cx="{x(size):.1f}" cy="{y(figure):.1f}" r="3.5" fill="{color}">{told}</circle>')
+            tip = f"<title>{number(figure)} {plot.unit}</title>"
+            parts.append(f'<circle cx="{x(size):.1f}" cy="{y(figure):.1f}" r="3.5" fill="{color}">{tip}</circle>')
             beside = y(figure) + (14 if place % 2 else -7)
             parts.append(text(x(size), beside, number(figure), size=10, anchor="middle", color=color))
         parts.append(text(LEFT + LEGEND * place, 30, name, color=color))
@@ -61,7 +61,7 @@ class _Scale(NamedTuple):
 
     share: Callable[[float], float]
     lines: list[float]
-    told: str
+    label: str
 
 
 def _from_zero(figures: Sequence[float]) -> _Scale:

@@ -1,7 +1,7 @@
-"""The machine beside the one the goals were set on: what both measured, and what the goals would be here.
+"""Compare this machine with the one on which the goals were set: common figures, and the goals scaled to this one.
 
-A machine of half the speed makes half the runs of anybody. Ratios to a peer in the same run need no correction and are
-what counts; what is set in runs a second or in milliseconds says little without knowing how much slower the machine is.
+On a machine of half the speed every platform makes half the runs. Ratios to a peer in the same run need no correction
+and are what counts; goals in runs a second or in milliseconds mean little without the speed of the machine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from bench.peers.measuring import Figures
 from bench.peers.table import middle
 from bench.rows import Goal, Row
 
-REFERENCE_TOLD = (
+REFERENCE_TEXT = (
     "The goals were set with figures of another machine, which has two cores, too. What both measured, by much the",
     "same programs. The floor there had 64 runs in flight and synced the log only; here it has 16 and syncs all.",
 )
-SCALED_TOLD = (
+SCALED_TEXT = (
     "**Scaled goals are arithmetic, not what was asked for**: a goal as it was there, times what this machine made of",
     "the same work. The goals as they were set are above, unscaled.",
 )
@@ -97,7 +97,7 @@ def _peers(reports: Sequence[Mapping[str, Any]]) -> list[Both]:
 
 
 def _merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Figures]:
-    measured = [Figures(**told) for report in reports for told in report.get("measured", [])]
+    measured = [Figures(**row) for report in reports for row in report.get("measured", [])]
     names = dict.fromkeys(figures.name for figures in measured)
     return {name: middle([figures for figures in measured if figures.name == name]) for name in names}
 

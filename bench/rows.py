@@ -38,8 +38,8 @@ class Row:
             return None
         return self.figure <= self.goal if self.goal_is == "at most" else self.figure >= self.goal
 
-    def told(self) -> dict[str, Any]:
-        """For a report."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the row for a report."""
         return {**dataclasses.asdict(self), "ratio": self.ratio, "is_met": self.is_met}
 
 
@@ -54,10 +54,10 @@ class Size:
         return quick if self.quick else full
 
 
-def row_from(told: dict[str, Any]) -> Row:
-    """The row a report tells of."""
+def row_from(report: dict[str, Any]) -> Row:
+    """Return the row of a report."""
     names = {field.name for field in dataclasses.fields(Row)}
-    return Row(**{name: value for name, value in told.items() if name in names})
+    return Row(**{name: value for name, value in report.items() if name in names})
 
 
 def table(rows: Sequence[Row]) -> str:

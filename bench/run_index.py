@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.readmodel import SqliteRunIndex
+from pyoco_server.adapters.sqlite_index import SqliteRunIndex
+from pyoco_server.adapters.system import uuid_maker
 from pyoco_server.app.ports import Cursor, RunQuery, SnapshotChange
 
 SIZES: Final = (1_000, 100_000, 1_000_000)

@@ -24,7 +24,7 @@ class Site:
     def __init__(
         self, stand: Stand, *, name: str = "", durability: Durability = "sync", env: Mapping[str, str] | None = None
     ) -> None:
-        """Start the gateway, and return when it answers. ``name`` tells several sites on one stand apart."""
+        """Start the gateway, and return when it answers. ``name`` distinguishes several sites on one stand."""
         self.stand = stand
         self.port, self._nats_port = free_ports(2)
         self.nats_url = f"nats://127.0.0.1:{self._nats_port}"

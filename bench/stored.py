@@ -53,7 +53,7 @@ def filled_sites(stand: Stand, sizes: Sequence[int]) -> tuple[list[Filled], str]
         try:
             filled.append(_filled(stand, size, real))
         except PROBLEMS as error:
-            stand.kill(f"{GATEWAY}-{size}")  # nobody shall be measured beside it
+            stand.kill(f"{GATEWAY}-{size}")  # it must not run during a measurement
             if not filled:
                 raise
             return filled, f"; {size:,} could not be measured: {str(error) or f'it took more than {MOST_SEC:.0f} s'}"

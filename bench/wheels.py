@@ -133,7 +133,7 @@ def _until_it_answers(url: str) -> None:
 
 
 def free_port() -> int:
-    """One nobody listens on."""
+    """Return a free port."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

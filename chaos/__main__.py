@@ -1,6 +1,6 @@
 """``python -m chaos``: load and faults for some minutes, then the verdict.
 
-Exit code 0: everything held; 1: something did not; 2: not possible here.
+Exit code 0: all guarantees held; 1: one is broken; 2: not possible on this machine.
 """
 
 import argparse
@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.clients import Clients
-from chaos.errors import NotPossibleError
 from chaos.faults import inject, schedule
 from chaos.judging import judge
-from chaos.logged import errors_in
-from chaos.report import Told, write
+from chaos.machine import NotPossibleError
+from chaos.report import ChaosResult, errors_in, write
 from chaos.stage import Stage, say, stage
 from chaos.world import ThreeNodes
 
@@ -33,7 +32,7 @@ _CALM_SEC: Final = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it and return the exit code."""
+    """Run the chaos and return the exit code."""
     arguments = _parser().parse_args(argv)
     seed = random.randrange(1_000_000) if arguments.seed is None else arguments.seed  # noqa: S311 no secret
     command = (
@@ -41,26 +40,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"--rate {arguments.rate:g}"
     )
     say(command)
-    logging.getLogger("pyoco_server").addHandler(logging.NullHandler())  # outages are what this is about
+    logging.getLogger("pyoco_server").addHandler(logging.NullHandler())  # outages are expected here
     try:
         with tempfile.TemporaryDirectory(prefix="pyoco-chaos-", ignore_cleanup_errors=True) as home:
-            told = asyncio.run(_run(arguments, seed, command, Path(home)))
-            write(told, arguments.report)
-            if not told.judgement.holds:
+            result = asyncio.run(_run(arguments, seed, command, Path(home)))
+            write(result, arguments.report)
+            if not result.judgement.holds:
                 _keep_logs(Path(home), arguments.report)
     except NotPossibleError as error:
         say(f"not possible here: {error}")
         return NOT_POSSIBLE
-    for verdict in told.judgement.verdicts:
+    for verdict in result.judgement.verdicts:
         say(f"{'BROKEN' if verdict.broken else 'held  '} {verdict.checked:6} {verdict.name}")
         for problem in verdict.broken[:5]:
             say(f"    {problem[:500]}")
     say(f"report: {arguments.report}")
-    return HELD if told.judgement.holds else BROKEN
+    return HELD if result.judgement.holds else BROKEN
 
 
 def _keep_logs(home: Path, report: Path) -> None:
-    """Copy what everybody wrote: it is needed to find out why."""
+    """Copy the output of all processes, to find the cause of a broken guarantee."""
     kept = report.parent / f"{report.stem}-logs"
     kept.mkdir(exist_ok=True)
     for log in (*home.glob("*.log"), *home.glob("*/nats.log")):
@@ -74,27 +73,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=None, help="the same faults again (any)")
     parser.add_argument("--topology", choices=["one", "three"], default="one", help="how many NATS servers (one)")
     parser.add_argument("--rate", type=float, default=6.0, help="runs submitted a second (6)")
-    parser.add_argument("--patience", type=float, default=150.0, help="seconds to come to an end afterwards (150)")
+    parser.add_argument("--patience", type=float, default=150.0, help="seconds that runs may take to end (150)")
     parser.add_argument("--report", type=Path, default=Path("chaos-report.md"), help="where the report goes")
     return parser
 
 
-async def _run(arguments: argparse.Namespace, seed: int, command: str, home: Path) -> Told:
+async def _run(arguments: argparse.Namespace, seed: int, command: str, home: Path) -> ChaosResult:
     async with (
-        stage(arguments.topology, home, {}) as everybody,
-        Clients(everybody.urls, seed, arguments.rate) as clients,
+        stage(arguments.topology, home, {}) as system,
+        Clients(system.urls, seed, arguments.rate) as clients,
     ):
         began, end = time.time(), time.monotonic() + arguments.minutes * 60
         async with _beside(clients.submit_until(end + _CALM_SEC)) as submitting:
             await asyncio.sleep(_CALM_SEC)
-            planned = schedule(seed, arguments.topology, has_disks=bool(everybody.world.disks))
-            faults = await inject(everybody, planned, end)
+            planned = schedule(seed, arguments.topology, has_disks=bool(system.world.disks))
+            faults = await inject(system, planned, end)
             await submitting
-        say(f"{len(faults)} faults, {len(clients.accepted)} runs acknowledged; now everything must come to its end")
-        await everybody.ready()
-        await everybody.until_whole()
-        judgement = await judge(everybody, clients, arguments.patience)
-        return Told(
+        say(f"{len(faults)} faults, {len(clients.accepted)} runs acknowledged; now every run must end")
+        await system.ready()
+        await system.until_whole()
+        judgement = await judge(system, clients, arguments.patience)
+        return ChaosResult(
             command=command,
             topology=arguments.topology,
             seed=seed,
@@ -103,15 +102,15 @@ async def _run(arguments: argparse.Namespace, seed: int, command: str, home: Pat
             faults=faults,
             clients=clients,
             judgement=judgement,
-            ended_by_themselves=everybody.ended_by_themselves,
+            ended_by_themselves=system.ended_by_themselves,
             errors=errors_in(home),
-            notes=_notes(everybody),
+            notes=_notes(system),
         )
 
 
 @contextlib.asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
-    """Have something done beside what is inside; it ends with it."""
+    """Run a task beside the body, and cancel it at the end."""
     task = asyncio.create_task(work)
     try:
         yield task
@@ -120,9 +119,9 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Tas
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _notes(everybody: Stage) -> list[str]:
-    """What a reader must know who compares this with other runs."""
-    notes, world = [], everybody.world
+def _notes(system: Stage) -> list[str]:
+    """Return what differs from other chaos runs."""
+    notes, world = [], system.world
     if not world.disks:
         notes.append("no full disks: this user cannot mount a file system of its own")
     if isinstance(world, ThreeNodes) and world.network.slowed_by:

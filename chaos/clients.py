@@ -1,4 +1,4 @@
-"""Those who use the platform while it is under faults: they submit, cancel, resume and watch, and keep a record."""
+"""Clients that submit, cancel, resume and watch runs during the faults, and record every answer."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ _WATCHED: Final = 0.2
 
 @dataclasses.dataclass(slots=True)
 class Attempt:
-    """One request to accept a run, and what was answered: ``accepted``, ``refused``, or nobody knows (``unknown``)."""
+    """One submission and its answer: ``accepted``, ``refused``, or none (``unknown``)."""
 
     gateway: str
     asked_at: float
@@ -35,28 +35,28 @@ class Attempt:
 
 @dataclasses.dataclass(slots=True)
 class Run:
-    """A run somebody wanted. Its mark is its idempotency key, and the name of what its tasks leave behind."""
+    """A run that a client submits. Its mark is its idempotency key, and names the files of its tasks."""
 
     mark: str
     flow: str
     run_id: str | None = None
     attempts: list[Attempt] = dataclasses.field(default_factory=list)
     cancel_answer: str | None = None
-    """What a cancel was answered, if one was."""
+    """The answer to a cancel, if there was one."""
     watched_end: str | None = None
-    """The last status somebody saw who watched to the end."""
+    """The last status that a watcher saw at the end."""
     is_watched: bool = False
     is_settled: bool = False
-    """Nobody asks for it any more."""
+    """No client waits for its answer any more."""
 
 
 class Clients:
-    """Many of them, on all gateways, at a rate."""
+    """Many clients, on all gateways, at a rate."""
 
     def __init__(self, urls: Mapping[str, str], seed: int, rate: float) -> None:
         self.runs: list[Run] = []
         self.held_back = 0
-        """Submissions nobody made, because too many were without an answer."""
+        """Submissions that were not made, because too many had no answer."""
         self._chance = random.Random(seed)  # noqa: S311 to be repeated, not to be secret
         self._rate = rate
         self._urls = urls
@@ -97,12 +97,12 @@ class Clients:
             life.add_done_callback(self._ended)
 
     async def submitted(self) -> None:
-        """Wait until every submission was answered, or given up."""
-        while not all(run.is_settled for run in self.runs):  # noqa: ASYNC110 (they tell nobody)
+        """Wait until every submission was answered or abandoned."""
+        while not all(run.is_settled for run in self.runs):  # noqa: ASYNC110 (no event reports it)
             await asyncio.sleep(0.1)
 
     async def finish(self, within: float) -> int:
-        """Wait until nobody wants anything any more; returns how many still do when the time is up."""
+        """Wait until all clients are done; return how many are not after ``within`` seconds."""
         if self._lives:
             await asyncio.wait(self._lives, timeout=within)
         return len(self._lives)
@@ -113,7 +113,7 @@ class Clients:
             life.result()
 
     async def _live(self, run: Run, chance: random.Random) -> None:
-        """Everything that is done about one run."""
+        """Submit one run, and cancel, resume or watch it."""
         try:
             await self._submit(run, chance)
         finally:
@@ -130,7 +130,7 @@ class Clients:
         await asyncio.gather(*wishes)
 
     async def _submit(self, run: Run, chance: random.Random) -> None:
-        """Ask, and ask again elsewhere under the same key if there was no good answer; give up in the end."""
+        """Submit, and again elsewhere with the same key if there was no good answer; stop after some attempts."""
         for _ in range(TRIES):
             gateway = chance.choice([*self._asking])
             asked_at = time.time()
@@ -149,11 +149,11 @@ class Clients:
     async def _cancel(self, run: Run, run_id: str, chance: random.Random) -> None:
         await asyncio.sleep(chance.expovariate(2.0))
         client = self._asking[chance.choice([*self._asking])]
-        with contextlib.suppress(PyocoServerError):  # no answer, no promise
+        with contextlib.suppress(PyocoServerError):  # without an answer there is no guarantee
             run.cancel_answer = str((await client.cancel(run_id, "changed my mind"))["status"])
 
     async def _resume(self, run_id: str, chance: random.Random) -> None:
-        """Resume it when it waits, for as long as it takes."""
+        """Resume it when it waits, with retries."""
         while True:
             await asyncio.sleep(chance.uniform(0.2, 2.0))
             client = self._asking[chance.choice([*self._asking])]
@@ -163,10 +163,10 @@ class Clients:
                     return
                 if found["waiting"]:
                     await client.resume(run_id, "approval", {"by": "chaos"})
-                    # nobody leaves before it has ended: a resume that was answered is one that must lead on
+                    # stay until it has ended: a resume that was answered must have its effect
 
     async def _watch(self, run: Run, run_id: str, chance: random.Random) -> None:
-        """Watch until it has ended; a gateway that is not there to begin with is asked again, or another."""
+        """Watch until it has ended; retry at the same or another gateway."""
         run.is_watched = True
         while run.watched_end is None:
             client = self._watching[chance.choice([*self._watching])]

@@ -1,24 +1,31 @@
-"""Faults: each begins, lasts, and is put right again; and the schedule, which follows from a seed."""
+"""Faults, each with its begin and end, and their schedule, which follows from a seed."""
 
 import asyncio
 import contextlib
+import json
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple
 
+from tests.cluster.documented import Address
 from tests.cluster.nodes import Node, leader_of
 
-from chaos.operating import remove_peer
 from chaos.stage import Stage, say
 from chaos.world import GATEWAYS, WORKERS, ThreeNodes
+from pyoco_server.adapters.jetstream.durability.connection import connect
+from pyoco_server.adapters.jetstream.transport.error_translation import NATS_ERRORS
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.bootstrap import names_of
 
 Fault = Callable[[Stage, random.Random], AbstractAsyncContextManager[str]]
-"""Within it, the fault is there; it says what was done to whom."""
+"""The fault is active within this context, which names its target."""
+
+_PATIENCE_SEC: Final = 60.0
+_ADMIN: Final = "admin:change-me"
+"""The user of the system account in docs/production.md."""
 
 
 class Kind(NamedTuple):
@@ -34,7 +41,7 @@ class Kind(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A fault to come: how long after the last one, what, for how long, and the chance it decides with."""
+    """A fault to come: how long after the last one, what, for how long, and the seed of its choices."""
 
     pause: float
     kind: str
@@ -43,7 +50,7 @@ class Planned(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """A fault that was: when it began and when it was put right, in seconds since the epoch."""
+    """A past fault: when it began and ended, in seconds since the epoch."""
 
     kind: str
     what: str
@@ -79,7 +86,7 @@ async def _killed(stage: Stage, name: str) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def stop_process(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
-    """A worker or a gateway stands still for longer than the ack wait."""
+    """A worker or a gateway is paused for longer than the ack wait."""
     name = chance.choice((*WORKERS, *GATEWAYS))
     process = stage.processes[name]
     process.send(signal.SIGSTOP)
@@ -94,7 +101,7 @@ async def stop_process(stage: Stage, chance: random.Random) -> AsyncIterator[str
 
 @contextlib.asynccontextmanager
 async def kill_nats(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
-    """A server dies: more often than not the one that leads the log."""
+    """A server dies: more often the leader of the log."""
     leader = await _leader(stage) if chance.random() < 0.6 else None
     node = leader or chance.choice(stage.world.cluster.nodes)
     node.kill()
@@ -119,7 +126,7 @@ async def kill_all_nats(stage: Stage, chance: random.Random) -> AsyncIterator[st
 
 @contextlib.asynccontextmanager
 async def stop_nats(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
-    """A server stands still."""
+    """A server is paused."""
     node = chance.choice(stage.world.cluster.nodes)
     node.process.send(signal.SIGSTOP)
     try:
@@ -130,7 +137,7 @@ async def stop_nats(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def fill_disk(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
-    """The disk of a server is full. It does not write again before it is restarted, so that is done, too."""
+    """The disk of a server is full. The server writes again only after a restart, so the fault restarts it."""
     node = chance.choice(stage.world.cluster.nodes)
     disk = stage.world.disks[node.name]
     disk.fill()
@@ -148,7 +155,7 @@ async def lose_node(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
     world = stage.world
     if not isinstance(world, ThreeNodes):
         raise TypeError("there is only one node")
-    await stage.until_whole()  # with a second one behind, this would not be one loss but two
+    await stage.until_whole()  # if a second one lagged, this would be two losses
     lost = chance.choice(world.cluster.nodes)
     lost.kill()
     new = ""
@@ -156,9 +163,26 @@ async def lose_node(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
         yield f"{lost.name} lost for good and replaced"
     finally:
         new = world.replace(lost).name
-        await remove_peer([node.address for node in world.cluster.nodes], lost.name)
+        await _remove_peer([node.address for node in world.cluster.nodes], lost.name)
         say(f"    {new} takes the place of {lost.name}")
         await stage.until_whole(120)
+
+
+async def _remove_peer(nodes: Collection[Address], lost: str) -> None:
+    """Remove a lost node from the cluster, as ``nats server cluster peer-remove`` does; its replicas move to others."""
+    url = ",".join(f"nats://{_ADMIN}@{node.host}:{node.port}" for node in nodes)
+    deadline, answer = time.monotonic() + _PATIENCE_SEC, ""
+    while time.monotonic() < deadline:
+        try:
+            async with await connect(url, name="operator") as connection:
+                body = json.dumps({"peer": lost}).encode()
+                answer = (await connection.nc.request("$JS.API.SERVER.REMOVE", body, timeout=5)).data.decode()
+                if json.loads(answer).get("success"):
+                    return
+        except (UnavailableError, *NATS_ERRORS) as error:
+            answer = str(error)
+        await asyncio.sleep(0.5)
+    raise TimeoutError(f"the cluster did not forget {lost}: {answer}")
 
 
 # --- Network ---------------------------------------------------------------------------------------------------------
@@ -192,19 +216,19 @@ async def partition(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def half_partition(stage: Stage, chance: random.Random) -> AsyncIterator[str]:
-    """Two servers do not hear each other, and the third hears both."""
+    """Two servers cannot reach each other, and the third reaches both."""
     world = _three(stage)
-    apart = sorted(world.place_of_node(node) for node in chance.sample(world.cluster.nodes, 2))
-    world.network.set_apart(apart, apart=True)
+    isolated = sorted(world.place_of_node(node) for node in chance.sample(world.cluster.nodes, 2))
+    world.network.isolate(isolated, isolated=True)
     try:
-        yield f"partition: {' | '.join(apart)}, the third hears both"
+        yield f"partition: {' | '.join(isolated)}, the third reaches both"
     finally:
-        world.network.set_apart(apart, apart=False)
+        world.network.isolate(isolated, isolated=False)
 
 
 @contextlib.asynccontextmanager
 async def slow_network(stage: Stage, _chance: random.Random) -> AsyncIterator[str]:
-    """All ways to NATS are slow."""
+    """All connections to NATS are slow."""
     stage.world.slow_down()
     try:
         yield "slow network"
@@ -219,7 +243,7 @@ def _three(stage: Stage) -> ThreeNodes:
 
 
 async def _leader(stage: Stage) -> Node | None:
-    """The node that leads the log, if that can be found out now."""
+    """Return the leader of the log, or None if it is unknown now."""
     if not isinstance(stage.world, ThreeNodes):
         return None
     with contextlib.suppress(UnavailableError, TimeoutError, AssertionError, StopIteration):
@@ -249,7 +273,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def schedule(seed: int, topology: str, *, has_disks: bool) -> Iterator[Planned]:
-    """Faults without end: every kind comes once before any comes again; now and then one follows at once."""
+    """Yield faults without end: every kind once before any is repeated; sometimes one follows at once."""
     chance = random.Random(seed)  # noqa: S311 to be repeated, not to be secret
     kinds = [name for name, kind in KINDS.items() if kind.only in {"", topology} and (has_disks or not kind.needs_disk)]
     while True:
@@ -262,7 +286,7 @@ def schedule(seed: int, topology: str, *, has_disks: bool) -> Iterator[Planned]:
 
 
 async def inject(stage: Stage, planned: Iterator[Planned], until: float) -> list[Happened]:
-    """Let the faults happen, one after the other, until the time (of the monotonic clock) is over."""
+    """Inject the faults one after the other until ``until`` (monotonic clock)."""
     happened: list[Happened] = []
     for one in planned:
         if time.monotonic() + one.pause + one.lasts > until:

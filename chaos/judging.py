@@ -1,4 +1,4 @@
-"""What must hold when the faults are over: read off the logs themselves, and asked of the gateways."""
+"""Check the guarantees after the faults: in the logs, and through the gateways."""
 
 import asyncio
 import collections
@@ -12,11 +12,11 @@ import httpx
 from tests.invariants import ENDS
 from tests.kill.checking import RULES, Looked, check_queue_is_empty, look_at
 from tests.kill.crew import ENDED
-from tests.kill.reading import told
+from tests.kill.reading import described
 
 from chaos.clients import Clients
 from chaos.stage import Stage
-from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.primitives.stream_reader import StreamReader
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.bootstrap import names_of
 
@@ -24,19 +24,19 @@ LOOKS: Final = 10
 AT_ONCE: Final = 16
 _CANCELLED: Final = {"CANCELLING", "CANCELLED"}
 _PAGE: Final = 200
-_MOST_TOLD: Final = 5
+_MOST_LOGS: Final = 5
 
 
 @dataclasses.dataclass(slots=True)
 class Verdict:
-    """One thing that must hold: of how many, and where it does not."""
+    """One guarantee: how many cases were checked, and which are broken."""
 
     name: str
     checked: int = 0
     broken: list[str] = dataclasses.field(default_factory=list)
 
     def hold(self, *, true: bool, problem: str) -> None:
-        """Count one more."""
+        """Count one case."""
         self.checked += 1
         if not true:
             self.broken.append(problem)
@@ -44,29 +44,29 @@ class Verdict:
 
 @dataclasses.dataclass(slots=True)
 class Judgement:
-    """All verdicts, and the runs as they were found."""
+    """All verdicts, and the state of the runs."""
 
     verdicts: list[Verdict]
     looked: dict[str, Looked]
     settled_sec: float
-    """How long it took until everything had come to its end."""
+    """How long it took until every run had ended."""
     open_logs: list[str]
-    """Logs without an end of runs nobody was promised."""
-    told: list[str]
+    """Logs without an end whose run was never acknowledged."""
+    broken_logs: list[str]
     """The logs of some runs that break a rule."""
 
     @property
     def holds(self) -> bool:
-        """Is nothing broken?"""
+        """Whether all guarantees hold."""
         return not any(verdict.broken for verdict in self.verdicts)
 
 
 async def judge(stage: Stage, clients: Clients, within: float) -> Judgement:
-    """Wait until everything has come to its end, for so long at most, and hold it against the rules."""
+    """Wait at most ``within`` seconds until every run has ended, then check the guarantees."""
     began = time.monotonic()
     await clients.submitted()
     accepted = {run.run_id: run for run in clients.accepted if run.run_id is not None}
-    converged = Verdict("every acknowledged run comes to its end")
+    converged = Verdict("every acknowledged run ends")
     for run_id in await _still_open(stage, accepted, within):
         converged.broken.append(f"run {run_id} ({accepted[run_id].flow}) has not ended")
     converged.checked = len(accepted)
@@ -86,12 +86,12 @@ async def judge(stage: Stage, clients: Clients, within: float) -> Judgement:
         looked,
         settled_sec,
         await _open_logs(stage, accepted),
-        [f"run {run_id}\n{told(found.log)}" for run_id, found in looked.items() if found.problems][:_MOST_TOLD],
+        [f"run {run_id}\n{described(found.log)}" for run_id, found in looked.items() if found.problems][:_MOST_LOGS],
     )
 
 
 async def _still_open(stage: Stage, run_ids: Collection[str], within: float) -> list[str]:
-    """Those that have not ended when the time is up."""
+    """Return the runs that have not ended after ``within`` seconds."""
     left, end = set(run_ids), asyncio.get_running_loop().time() + within
     while left and asyncio.get_running_loop().time() < end:
         for run_id in [*left]:
@@ -117,7 +117,7 @@ async def _look_at_all(stage: Stage, run_ids: Collection[str]) -> dict[str, Look
 
 
 async def _look_patiently(stage: Stage, run_id: str) -> Looked:
-    """All faults are over, but a machine busy with reading thousands of logs may be late with one of them."""
+    """Read one run with retries: a machine that reads thousands of logs may be slow."""
     for _ in range(LOOKS - 1):
         try:
             return await look_at(stage.crew, run_id)
@@ -137,7 +137,7 @@ def _rules(looked: dict[str, Looked]) -> list[Verdict]:
 
 
 def _failures(looked: dict[str, Looked]) -> Verdict:
-    """None of the flows here fails by itself."""
+    """Check that no run failed: no flow here fails by itself."""
     verdict = Verdict("no run fails because of a fault")
     for run_id, found in looked.items():
         is_failed = found.snapshot.get("status") == "FAILED"
@@ -155,7 +155,7 @@ def _cancels(clients: Clients, looked: dict[str, Looked]) -> Verdict:
 
 
 def _watches(clients: Clients, looked: dict[str, Looked]) -> Verdict:
-    verdict = Verdict("whoever watched a run saw its end")
+    verdict = Verdict("every watcher of a run saw its end")
     for run in clients.accepted:
         if run.run_id is not None and run.is_watched:
             end = looked[run.run_id].snapshot.get("status")
@@ -164,7 +164,7 @@ def _watches(clients: Clients, looked: dict[str, Looked]) -> Verdict:
 
 
 async def _queue(stage: Stage) -> Verdict:
-    verdict = Verdict("the queue is empty, nothing is in anybody's hands")
+    verdict = Verdict("the queue is empty, and no job is in flight")
     try:
         await check_queue_is_empty(stage.crew)
     except AssertionError as problem:
@@ -174,7 +174,7 @@ async def _queue(stage: Stage) -> Verdict:
 
 
 async def _list(stage: Stage, gateway: str, accepted: Collection[str]) -> Verdict:
-    """Walk the list to its end."""
+    """Read all pages of the list."""
     verdict = Verdict(f"the list of {gateway} shows every run once, as its snapshot has it")
     seen: collections.Counter[str] = collections.Counter()
     ends: dict[str, str] = {}
@@ -196,7 +196,7 @@ async def _list(stage: Stage, gateway: str, accepted: Collection[str]) -> Verdic
 
 
 async def _open_logs(stage: Stage, accepted: Collection[str]) -> list[str]:
-    """Logs that nobody was promised and that have no end: what a submission left behind that was never answered."""
+    """Return logs without an end whose run was never acknowledged: the rest of a submission without an answer."""
     names = names_of(stage.crew.settings)
     js = stage.crew.platform.connection.js
     pattern = names.events_subject("x").removesuffix("x") + ">"

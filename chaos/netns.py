@@ -1,8 +1,8 @@
 """A network of our own: a namespace for every process, all of them on one bridge, which can be cut in pieces.
 
 Nothing outside these namespaces and the two bridges is touched. A namespace that is away is on the second bridge, where
-it finds only those that are away with it. Two that shall not hear each other while all others hear both are set apart
-on the bridge. Slow is done by netem where the kernel has it, and by a narrow pipe where it has not.
+it reaches only those that are away with it. Two that must not reach each other, while all others reach both, are
+isolated on the bridge. Slow is done by netem where the kernel has it, and by a narrow pipe where it has not.
 """
 
 import contextlib
@@ -10,8 +10,7 @@ import os
 from collections.abc import Collection
 from typing import Final
 
-from chaos.commands import run
-from chaos.errors import NotPossibleError
+from chaos.machine import NotPossibleError, run
 
 _SLOW: Final = (
     ("netem", "delay", "80ms", "40ms", "loss", "1%"),
@@ -28,10 +27,10 @@ class Network:
         self._net = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
         self._known: dict[str, int] = {}
         self.slowed_by = ""
-        """How the network was made slow, once it was."""
+        """The means that made the network slow; empty before."""
 
     def open(self) -> None:
-        """Make the bridges; NotPossibleError says what is in the way."""
+        """Make the bridges; Raises NotPossibleError where that is not possible."""
         if os.geteuid() != 0:
             raise NotPossibleError("network namespaces need root")
         if f"{self._net}." in run("ip", "-o", "-4", "addr"):
@@ -42,7 +41,7 @@ class Network:
         run("ip", "addr", "add", f"{self._net}.1/24", "dev", self._here)
 
     def close(self) -> None:
-        """Remove all of it; the processes in it must be gone."""
+        """Remove the network; its processes must have ended."""
         for name in self._known:
             with contextlib.suppress(NotPossibleError):
                 run("ip", "netns", "del", self._space(name))
@@ -51,7 +50,7 @@ class Network:
                 run("ip", "link", "del", bridge)
 
     def add(self, name: str) -> None:
-        """A namespace with an address."""
+        """Make a namespace with an address."""
         self._known[name] = len(self._known) + 2
         space, wire = self._space(name), self._wire(name)
         run("ip", "netns", "add", space)
@@ -62,25 +61,25 @@ class Network:
         run("ip", "-n", space, "link", "set", "lo", "up")
 
     def host(self, name: str) -> str:
-        """Its address."""
+        """Return the address of a namespace."""
         return f"{self._net}.{self._known[name]}"
 
     def within(self, name: str) -> tuple[str, ...]:
-        """What goes before a command that shall run there."""
+        """Return the prefix of a command that runs in a namespace."""
         return ("ip", "netns", "exec", self._space(name))
 
     def take_away(self, names: Collection[str]) -> None:
-        """Cut these off from all others; among themselves they hear each other."""
+        """Cut these off from all others; they reach each other."""
         for name in names:
             run("ip", "link", "set", self._wire(name), "master", self._away)
 
     def bring_back(self, names: Collection[str]) -> None:
-        """They hear all others again."""
+        """Connect these to all others again."""
         for name in names:
             run("ip", "link", "set", self._wire(name), "master", self._here)
 
-    def set_apart(self, names: Collection[str], *, apart: bool) -> None:
-        """These do not hear each other; all others hear them."""
+    def isolate(self, names: Collection[str], *, isolated: bool) -> None:
+        """Keep these from reaching each other; all others reach them."""
         for name in names:
             run(
                 "ip",
@@ -91,11 +90,11 @@ class Network:
                 "type",
                 "bridge_slave",
                 "isolated",
-                "on" if apart else "off",
+                "on" if isolated else "off",
             )
 
     def slow_down(self, names: Collection[str]) -> None:
-        """What these send takes its time."""
+        """Delay what these send."""
         problems = []
         for way in _SLOW:
             try:
@@ -109,7 +108,7 @@ class Network:
         raise NotPossibleError("; ".join(problems))
 
     def speed_up(self, names: Collection[str]) -> None:
-        """As before."""
+        """Undo ``slow_down``."""
         for name in names:
             with contextlib.suppress(NotPossibleError):
                 run(*self.within(name), "tc", "qdisc", "del", "dev", "eth0", "root")

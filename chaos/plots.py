@@ -1,4 +1,4 @@
-"""Plots as SVG, written by hand: lines over time with bands, and dots in rows."""
+"""Plots as SVG: lines over time with bands, and dots in rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ COLORS: Final = ("#2563eb", "#16a34a", "#dc2626", "#9333ea", "#d97706", "#0891b2
 
 
 class Band(NamedTuple):
-    """A time something was the case."""
+    """A marked period."""
 
     start: float
     end: float
@@ -23,7 +23,7 @@ class Band(NamedTuple):
 
 
 def lines(title: str, series: Mapping[str, Sequence[float]], bands: Sequence[Band], step_sec: float) -> str:
-    """Series of numbers, one every ``step_sec`` seconds, with the bands behind them."""
+    """Draw series of numbers, one every ``step_sec`` seconds, with the bands behind them."""
     count = max(len(values) for values in series.values())
     span = max(count * step_sec, 1.0)
     most = max(1.0, *(max(values, default=0.0) for values in series.values()))
@@ -58,7 +58,7 @@ def lines(title: str, series: Mapping[str, Sequence[float]], bands: Sequence[Ban
 
 
 def dots(title: str, rows: Mapping[str, Sequence[float]], unit: str) -> str:
-    """A row of dots for each name, with the median as a bar."""
+    """Draw a row of dots for each name, with the median as a bar."""
     height = TOP + ROW * len(rows) + BOTTOM
     most = max(1.0, *(max(values, default=0.0) for values in rows.values())) if rows else 1.0
 
@@ -83,15 +83,15 @@ def dots(title: str, rows: Mapping[str, Sequence[float]], unit: str) -> str:
     return svg(WIDTH, height, parts)
 
 
-def text(x: float, y: float, told: str, *, size: int = 11, anchor: str = "start", color: str = "#334155") -> str:
-    """Words at a place."""
+def text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "start", color: str = "#334155") -> str:
+    """Return words at a position."""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{color}">{escape(told)}</text>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{color}">{escape(words)}</text>'
     )
 
 
 def svg(width: int, height: float, parts: Sequence[str]) -> str:
-    """The drawing."""
+    """Return the drawing."""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" font-family="sans-serif">\n'

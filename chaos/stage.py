@@ -1,4 +1,4 @@
-"""Gateways and workers in their places, started again whenever they end, as a service manager does."""
+"""The gateways and workers, which are restarted whenever they end, as by a service manager."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,14 @@ from tests.kill.processes import Process, eventually
 
 from chaos.world import GATEWAYS, WORKERS, OneNode, ThreeNodes, World
 from pyoco_server import bootstrap
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.replicas import set_replicas
-from pyoco_server.adapters.jetstream.resources import stream_names
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import set_replicas, stream_names
 from pyoco_server.settings import load_settings
 
 SETTINGS: Final = {
     **HASTY,
     "PYOCO_CANCEL_GRACE_PERIOD_SEC": "3",
-    "PYOCO_DLQ_MAX_BYTES": str(16 * 2**20),  # is reserved, and the disks here are small
+    "PYOCO_DLQ_MAX_BYTES": str(16 * 2**20),  # the size is reserved, and the disks here are small
     "PYOCO_LOAD_DOTENV": "0",
     "PYOCO_WATCH_MAX_PER_CLIENT": "1000",
 }
@@ -31,7 +30,7 @@ _GATEWAY_PORT: Final = 8000
 
 
 class Stage:
-    """Everybody who plays a part."""
+    """All processes of the system under test."""
 
     def __init__(self, world: World, crew: Crew) -> None:
         self.world = world
@@ -39,7 +38,7 @@ class Stage:
         self.processes: dict[str, Process] = {}
         self.urls: dict[str, str] = {}
         self.ended_by_themselves: list[str] = []
-        """Who ended without having been killed, and when."""
+        """The processes that ended without having been killed, and when."""
         self._down: set[str] = set()
         self._ports = {name: free_port() if isinstance(world, OneNode) else _GATEWAY_PORT for name in GATEWAYS}
         self._began = time.time()
@@ -66,19 +65,19 @@ class Stage:
         self.processes[name].kill()
 
     async def ready(self) -> None:
-        """Wait until all do their work; whoever dies meanwhile is started again."""
+        """Wait until all processes are ready; one that dies meanwhile is restarted."""
 
         async def are_ready() -> bool:
             return all([process.is_alive and await process.is_ready() for process in self.processes.values()])
 
-        await eventually(are_ready, lambda: f"all are ready\n{self._told()}", within=60, pause=0.2)
+        await eventually(are_ready, lambda: f"all are ready\n{self._last_output()}", within=60, pause=0.2)
 
-    def _told(self) -> str:
-        """What everybody said last."""
+    def _last_output(self) -> str:
+        """Return the end of the output of every process."""
         return "\n".join(f"{name}: {process.output.read_text()[-1_000:]}" for name, process in self.processes.items())
 
     async def supervise(self) -> None:
-        """Start again whoever ended, until cancelled."""
+        """Restart processes that ended, until cancelled."""
         while True:
             for name, process in [*self.processes.items()]:
                 if name not in self._down and not process.is_alive:
@@ -90,14 +89,14 @@ class Stage:
             await asyncio.sleep(_LOOK_SEC)
 
     async def until_whole(self, within: float = 60.0) -> None:
-        """Wait until all replicas are there and up to date, if there are any."""
+        """Wait until all replicas, if any, are up to date."""
         if isinstance(self.world, ThreeNodes):
             await until_replicated(self.crew.platform.connection, stream_names(Names()), within=within)
 
 
 @contextlib.asynccontextmanager
 async def stage(topology: str, home: Path, variables: Mapping[str, str]) -> AsyncIterator[Stage]:
-    """Everything there is, running; nothing of it is left afterwards."""
+    """Run the whole system; all processes are ended afterwards."""
     world: World = ThreeNodes(home) if topology == "three" else OneNode(home)
     try:
         await world.open()
@@ -127,6 +126,6 @@ async def stage(topology: str, home: Path, variables: Mapping[str, str]) -> Asyn
 
 
 def say(text: str) -> None:
-    """Tell those who look on."""
+    """Print progress."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

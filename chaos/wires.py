@@ -1,4 +1,4 @@
-"""The way from one process to a server on the same machine, which can be cut or made slow."""
+"""A connection from one process to a server on the same machine, which can be cut or made slow."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ _PASSING_SEC: Final = 0.05
 
 
 class Wire(Proxy):
-    """Passes everything on. Cut, it is silent; whoever connects meanwhile hears nothing."""
+    """Forwards all data. While it is cut, it is silent, and new connections get no answer."""
 
     def __init__(self, server_port: int) -> None:
         super().__init__(server_port)
@@ -21,7 +21,7 @@ class Wire(Proxy):
         self._unheard: list[asyncio.StreamWriter] = []
 
     async def open(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self._listening = await asyncio.start_server(self.accept, "127.0.0.1", 0)
         self.port = self._listening.sockets[0].getsockname()[1]
 
@@ -33,17 +33,17 @@ class Wire(Proxy):
         self.links = [link for link in self.links if not link.server.is_closing()]
         try:
             await super().accept(client_in, client_out)
-        except OSError:  # the server is away: so is the way to it
+        except OSError:  # the server is away
             client_out.close()
 
     def cut(self) -> None:
-        """Nothing passes, in either direction."""
+        """Stop all data in both directions."""
         self.swallows_answers = True
         for link in self.links:
             link.hold()
 
     def mend(self) -> None:
-        """What was held arrives now, late; of what was swallowed nobody knows, so those connections are over."""
+        """Deliver the held data late, and close the connections whose data was dropped."""
         self.swallows_answers = False
         for link in self.links:
             link.client.close()
@@ -53,11 +53,11 @@ class Wire(Proxy):
         self._unheard.clear()
 
     def slow_down(self) -> None:
-        """What is sent waits, and then goes in one piece."""
+        """Hold data for a moment, then send it in one piece."""
         self._slowing = asyncio.create_task(self._pulse())
 
     def speed_up(self) -> None:
-        """As before."""
+        """Undo ``slow_down``."""
         if self._slowing is not None:
             self._slowing.cancel()
             self._slowing = None

@@ -1,4 +1,4 @@
-"""Where everything runs: the NATS servers, and the way from every process to them."""
+"""The NATS servers, and the connection of every process to them, which can be cut."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.cluster.nodes import Cluster, Node
 from tests.kill.crew import free_port
 from typing_extensions import override
 
-from chaos.disk import Disk, disk_at
+from chaos.machine import Disk, disk_at
 from chaos.netns import Network
 from chaos.wires import Wire
 
@@ -19,7 +19,7 @@ WORKERS: Final = ("w1", "w2", "w3")
 
 
 class Place(NamedTuple):
-    """Where a process runs, and where it finds NATS."""
+    """The command prefix of a process, and its address of NATS."""
 
     host: str
     nats_url: str
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class World(ABC):
-    """Servers, and ways to them."""
+    """NATS servers, and the connections to them."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -39,7 +39,7 @@ class World(ABC):
         """Start the servers."""
 
     async def close(self) -> None:
-        """End them, and leave nothing behind."""
+        """End the servers, and remove all their files and networks."""
         self.cluster.kill()
         for disk in self.disks.values():
             disk.close()
@@ -47,23 +47,23 @@ class World(ABC):
 
     @abstractmethod
     def place(self, name: str) -> Place:
-        """Where a gateway or a worker runs."""
+        """Return the place of a gateway or a worker."""
 
     @abstractmethod
     def cut(self, name: str) -> None:
-        """Nothing gets from this gateway or worker to NATS, or back."""
+        """Cut this gateway or worker off from NATS."""
 
     @abstractmethod
     def mend(self, name: str) -> None:
-        """The opposite."""
+        """Connect it again."""
 
     @abstractmethod
     def slow_down(self) -> None:
-        """All ways to NATS take their time."""
+        """Make all connections to NATS slow."""
 
     @abstractmethod
     def speed_up(self) -> None:
-        """The opposite."""
+        """Undo ``slow_down``."""
 
     def _node(self, address: Address, within: tuple[str, ...] = ()) -> Node:
         home = self.home / address.name
@@ -74,7 +74,7 @@ class World(ABC):
 
 
 class OneNode(World):
-    """One server on loopback. Everybody has a wire to it that can be cut; so anybody may run this."""
+    """One server on loopback. Every process has a wire to it that can be cut, so this needs no root rights."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -163,11 +163,11 @@ class ThreeNodes(World):
         self.network.speed_up(NODES)
 
     def place_of_node(self, node: Node) -> str:
-        """The namespace a node is in: that of the one it took the place of."""
+        """Return the namespace of a node: that of the node it replaced."""
         return next(name for name in NODES if self.network.host(name) == node.address.host)
 
     def replace(self, lost: Node) -> Node:
-        """A new node with an empty disk and a name of its own, at the address of one that is lost for good."""
+        """Start a node with an empty disk and a new name at the address of a lost one."""
         self._replaced += 1
         address = lost.address._replace(name=f"nats-{len(NODES) + self._replaced}")
         disk = self.disks.pop(lost.name, None)

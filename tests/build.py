@@ -97,7 +97,7 @@ def state_of(*events: Event) -> ExecutionState:
 
 
 def types(events: Sequence[Event]) -> list[EventType]:
-    """Just the types."""
+    """Return the types of the events."""
     return [found.type for found in events]
 
 
@@ -108,7 +108,7 @@ def payload(found: Event) -> dict[str, Any]:
 
 
 class Run:
-    """One execution driven by commands; keeps the log and the state, and moves the clock by a second a command."""
+    """One execution driven by commands; keeps its log and state, and advances the clock by one second per command."""
 
     def __init__(self, on: Graph, *, started: bool = True) -> None:
         self.graph = on
@@ -129,7 +129,7 @@ class Run:
         cancel_mode: CancelMode = CancelMode.WAIT_FOR_WORKERS,
         **fields: Any,
     ) -> list[Event]:
-        """Advance by one command; returns what it committed."""
+        """Give one command; return the events of its commit."""
         self.now += timedelta(seconds=1)
         made = advance(
             self.graph,
@@ -143,7 +143,7 @@ class Run:
         return self.commit(made)
 
     def commit(self, made: list[Event]) -> list[Event]:
-        """Take events somebody made."""
+        """Append events to the log, and fold them into the state."""
         self.log += made
         self.state = fold(made, self.state)
         return made
@@ -167,5 +167,5 @@ class Run:
         return self.do("FailNode", node_id, error={"code": "E", "message": "broke"})
 
     def status(self, node_id: str) -> NodeStatus:
-        """How the node stands."""
+        """Return the status of the node."""
         return self.state.nodes[node_id].status

@@ -1,10 +1,10 @@
-"""What must hold of every log this package writes, whoever drove it and however."""
+"""Invariants of every log that this package writes, in any process and in any way."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 from pyoco_server.core import Event, EventType, ExecutionState, Graph, decode_event, encode_event, fold, orchestrate
-from pyoco_server.core.joins import Tally
+from pyoco_server.core.joins import EdgeTally
 from pyoco_server.core.payloads import NodePayload, NodeStarted, NodeSucceeded
 from pyoco_server.core.reducer import reduce
 from pyoco_server.core.state import Counts, initial_state
@@ -102,19 +102,19 @@ def check_no_repeats(log: Sequence[Event]) -> None:
 
 
 def check_causes(commit: Sequence[Event]) -> None:
-    """Whatever a commit tells follows from its first event, directly or by way of others it tells before."""
-    told = {commit[0].event_id}
+    """Check that each event of a commit follows from its first one, directly or through events before it."""
+    known = {commit[0].event_id}
     for event in commit[1:]:
-        assert event.causation_id in told, f"{event.type} came from nowhere"
+        assert event.causation_id in known, f"{event.type} has no cause in its commit"
         assert event.correlation_id == commit[0].correlation_id
-        told.add(event.event_id)
+        known.add(event.event_id)
 
 
 def check_state(graph: Graph, state: ExecutionState) -> None:
-    """What must be true of any state between two commands."""
+    """Check the invariants of a state between two commands."""
     check_sums(state)
     left = orchestrate(graph, state, now=T0, new_id=Ids())
-    assert left == [], f"consequences were left undrawn: {[event.type for event in left]}"
+    assert left == [], f"consequences are missing: {[event.type for event in left]}"
     if state.is_terminal:
         assert [node.node_id for node in state.nodes.values() if node.status in LIVE_NODE] == []
     if state.status is ExecutionStatus.CANCELED:
@@ -124,15 +124,15 @@ def check_state(graph: Graph, state: ExecutionState) -> None:
 
 
 def check_sums(state: ExecutionState) -> None:
-    """The running sums equal what counting all nodes gives."""
+    """Check that the running sums equal a count over all nodes."""
     recount = Counter(node.status.value.lower() for node in state.nodes.values())
     assert state.counts == Counts(**recount)
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, EdgeTally] = {}
     for node in state.nodes.values():
         for edge in node.edges:
             target = state.nodes[edge.to]
             fate = node.fate(edge.on)
             if fate is not None and (target.inputs > 1 or target.node_type == "Join"):
-                tallies[edge.to] = tallies.get(edge.to, Tally(target.inputs)).plus(fate)
-    if state.status is not ExecutionStatus.CANCELED:  # convergence cancels nodes without anybody waiting for them
+                tallies[edge.to] = tallies.get(edge.to, EdgeTally(target.inputs)).plus(fate)
+    if state.status is not ExecutionStatus.CANCELED:  # convergence cancels nodes without counting their edges
         assert dict(state.tallies) == tallies

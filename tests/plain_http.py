@@ -1,7 +1,7 @@
-"""Requests to servers of this machine. None speaks TLS, and httpx reads all certificates for each client anew."""
+"""Requests to servers on this machine, without TLS. By default, httpx reads all certificates again for each client."""
 
 import ssl
 from typing import Final
 
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For ``verify=``: nobody is trusted, and nothing read. It takes 25 ms off each client, and each call without one."""
+"""For ``verify=``: trusts no certificate and reads none, which saves 25 ms for each client and each single call."""

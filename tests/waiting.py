@@ -1,4 +1,4 @@
-"""Waiting for something to become true, in place of sleeping and hoping."""
+"""Waits until a condition is true, instead of sleeping for a fixed time."""
 
 import asyncio
 import time

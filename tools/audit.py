@@ -1,8 +1,8 @@
-"""Looks for known weaknesses: bandit in our own code, pip-audit in what we depend on.
+"""Look for known weaknesses: bandit in our own code, pip-audit in our dependencies.
 
-An exception is explained where it is made: one of bandit's where ruff's rule of the same number is excused (``noqa``
-with a reason: B301 is S301), one of pip-audit's in ``EXCEPTIONS``. That nobody can be asked about dependencies, as on a
-machine without a network, is said loudly and is no failure, unless ``--strict`` asks for an answer.
+Each exception has its reason: for bandit beside the code, where ruff's rule of the same number is ignored (``noqa``
+with a reason: B301 is S301), for pip-audit in ``EXCEPTIONS``. If no advisory service answers, as without a network, the
+audit prints that and succeeds; ``--strict`` makes it fail.
 """
 
 import argparse
@@ -17,17 +17,17 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parent.parent
 PINNED: Final = "constraints.txt"
 SERVICES: Final = ("pypi", "osv")
-"""Who is asked about dependencies; the second only if the first does not answer."""
+"""The services for dependencies; the second is used only if the first does not answer."""
 
 EXCEPTIONS: Final[Mapping[str, str]] = {}
-"""Advisories that do not concern us, by their id, and why not."""
+"""Advisories that do not affect us, by their id, with the reason."""
 
 _SHOWN: Final = 300
 _REASON: Final = r"#.*\bnoqa:.*\bS{number}\b[A-Z0-9, ]*\s*\S+"
 
 
 class Dependencies(NamedTuple):
-    """What a service says of our dependencies."""
+    """The answer of a service about our dependencies."""
 
     known: int
     unknown: list[str]
@@ -39,26 +39,26 @@ class UnreachableError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Both audits; 1 if anything was found."""
+    """Run both audits; return 1 if they found anything."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strict", action="store_true", help="fail if nobody can be asked about dependencies")
+    parser.add_argument("--strict", action="store_true", help="fail if no advisory service answers")
     strict = parser.parse_args(arguments).strict
     return max(audit_code(ROOT / "src"), audit_dependencies(ROOT / PINNED, strict=strict))
 
 
 def audit_code(source: Path) -> int:
-    """What bandit finds and nobody explained."""
+    """Print the findings of bandit that have no reason; return 1 if there are any."""
     command = ["bandit", "--quiet", "--recursive", "--format", "json", "--configfile", str(ROOT / "pyproject.toml")]
-    told = json.loads(_run(*command, str(source)).stdout)
-    found = [finding for finding in told["results"] if not _is_explained(finding)]
+    report = json.loads(_run(*command, str(source)).stdout)
+    found = [finding for finding in report["results"] if not _is_explained(finding)]
     for finding in found:
         place = f"{finding['filename']}:{finding['line_number']}"
         print(f"{place}: {finding['test_id']} {finding['issue_text']}")
-    for problem in told["errors"]:
+    for problem in report["errors"]:
         print(f"{problem['filename']}: could not be read: {problem['reason']}")
-    explained = len(told["results"]) - len(found)
-    print(f"bandit: {len(found)} findings, {explained} explained where they are")
-    return 1 if found or told["errors"] else 0
+    explained = len(report["results"]) - len(found)
+    print(f"bandit: {len(found)} findings, {explained} with a reason in the code")
+    return 1 if found or report["errors"] else 0
 
 
 def _is_explained(finding: Mapping[str, Any]) -> bool:
@@ -69,23 +69,23 @@ def _is_explained(finding: Mapping[str, Any]) -> bool:
 
 
 def audit_dependencies(pinned: Path, *, strict: bool) -> int:
-    """What is known against the versions we use."""
+    """Print the known advisories about the versions we use; return 1 if there are any."""
     silent: list[str] = []
     for service in SERVICES:
         try:
-            told = ask(service, pinned)
+            answer = ask(service, pinned)
         except UnreachableError as error:
             silent.append(f"{service}: {error}")
             continue
-        return judge(told)
-    print("pip-audit: NOT CHECKED: no advisory service can be reached from here, so nothing is known of dependencies")
+        return judge(answer)
+    print("pip-audit: NOT CHECKED: no advisory service answered, so the dependencies were not checked")
     for problem in silent:
         print(f"  {problem}")
     return 1 if strict else 0
 
 
 def ask(service: str, pinned: Path) -> Dependencies:
-    """What a service says of the pinned versions; UnreachableError if it says nothing."""
+    """Ask a service about the pinned versions; UnreachableError without an answer."""
     options = ["--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json", "--timeout", "15"]
     done = _run("pip_audit", "--vulnerability-service", service, "--requirement", str(pinned), *options)
     try:
@@ -96,7 +96,7 @@ def ask(service: str, pinned: Path) -> Dependencies:
 
 
 def read(dependencies: Sequence[Mapping[str, Any]]) -> Dependencies:
-    """What the answer says; UnreachableError if it knows none of them, which is no answer at all."""
+    """Read the answer; UnreachableError if it knows none of the packages, which is no answer."""
     unknown = [found["name"] for found in dependencies if "skip_reason" in found]
     known = [found for found in dependencies if "skip_reason" not in found]
     if not known:
@@ -110,16 +110,16 @@ def read(dependencies: Sequence[Mapping[str, Any]]) -> Dependencies:
     return Dependencies(len(known), unknown, weak)
 
 
-def judge(told: Dependencies) -> int:
-    """1 if there is something known against what we use."""
-    for flaw in told.weak:
+def judge(answer: Dependencies) -> int:
+    """Print the advisories; return 1 if there are any."""
+    for flaw in answer.weak:
         print(f"pip-audit: {flaw}")
     for advisory, reason in EXCEPTIONS.items():
-        print(f"pip-audit: {advisory} does not concern us: {reason}")
-    if told.unknown:
-        print(f"pip-audit: nothing is known of {', '.join(told.unknown)}")
-    print(f"pip-audit: {len(told.weak)} findings in {told.known} packages")
-    return 1 if told.weak else 0
+        print(f"pip-audit: {advisory} does not affect us: {reason}")
+    if answer.unknown:
+        print(f"pip-audit: no data about {', '.join(answer.unknown)}")
+    print(f"pip-audit: {len(answer.weak)} findings in {answer.known} packages")
+    return 1 if answer.weak else 0
 
 
 def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -128,7 +128,7 @@ def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it said nothing"])[-1][:_SHOWN]
+    return (text.strip().splitlines() or ["no output"])[-1][:_SHOWN]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from the parsers of the programs, or checks that it is current."""
+"""Write docs/reference/cli.md from the parsers of the programs, or check that it is current."""
 
 import argparse
 import sys
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyoco_server import admin_cli
-from pyoco_server.cli import client, server, worker
-from pyoco_server.cli.parsing import DONE, FAILED, INTERRUPTED
+from pyoco_server.cli.client import main as client
+from pyoco_server.cli.server import main as server
+from pyoco_server.cli.shared.parsing import DONE, FAILED, INTERRUPTED
+from pyoco_server.cli.worker import main as worker
 from tools.pages import REFERENCE, run, table
 
 PAGE: Final = REFERENCE / "cli.md"
@@ -23,13 +25,13 @@ INTRODUCTION: Final = f"""\
 
 Written by `make docs` from the parsers of the programs, in `src/pyoco_server/cli/`.
 
-`--help` after any command says the same. Options are not abbreviated. Mistakes are told on stderr in one line with
-their id ([errors](../errors.md)), what to do about them and, where there is one, an example that would do.
+`--help` after any command prints the same. Options cannot be abbreviated. A mistake is printed on stderr in one line,
+with its id ([errors](../errors.md)), the remedy and, where possible, a correct example.
 
 | exit code | meaning |
 |---|---|
-| {DONE} | done; for a server or worker: asked to stop by SIGTERM, and everything was put in order |
-| {FAILED} | refused, failed or not understood: stderr says why; some commands say below what else it means |
+| {DONE} | done; for a server or worker: stopped by SIGTERM, in good order |
+| {FAILED} | refused, failed or not understood: stderr has the reason; some commands below add other meanings |
 | {INTERRUPTED} | stopped by Ctrl-C |
 """
 
@@ -37,15 +39,15 @@ Subcommands = dict[str, argparse.ArgumentParser]
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     parts = [INTRODUCTION.rstrip()]
-    for name, (parser, told) in PROGRAMS.items():
-        parts += [f"## {name}", told, *_described(parser(), level=3)]
+    for name, (parser, summary) in PROGRAMS.items():
+        parts += [f"## {name}", summary, *_described(parser(), level=3)]
     return "\n\n".join(parts) + "\n"
 
 
 def _described(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
-    """A command and those below it."""
+    """Describe a command and its subcommands."""
     yield f"```text\n{_synopsis(parser)}\n```"
     if parser.description:
         yield _prose(parser.description)
@@ -61,7 +63,7 @@ def _described(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
 
 
 def _synopsis(parser: argparse.ArgumentParser) -> str:
-    """Which arguments there are, the required ones by name."""
+    """Return the synopsis: the arguments, the required ones by name."""
     words = [parser.prog]
     if any(action.option_strings for action in _shown(parser)):
         words.append("[options]")
@@ -107,10 +109,10 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, str,
     for action in _shown(parser):
         name = ", ".join(f"`{option}`" for option in action.option_strings) or f"`{_value(action)}`"
         value = f"`{_value(action)}`" if action.option_strings and _value(action) else ""
-        told = " ".join((action.help or "").replace("%%", "%").split())
-        if isinstance(action, argparse._AppendAction) and "repeat" not in told:  # noqa: SLF001 it has no other name
-            told += "; may be given several times"
-        yield name, value, _default(action, told), told
+        text = " ".join((action.help or "").replace("%%", "%").split())
+        if isinstance(action, argparse._AppendAction) and "repeat" not in text:  # noqa: SLF001 it has no other name
+            text += "; may be given several times"
+        yield name, value, _default(action, text), text
 
 
 def _value(action: argparse.Action) -> str:
@@ -122,13 +124,13 @@ def _value(action: argparse.Action) -> str:
     return shown if isinstance(shown, str) else " ".join(shown)
 
 
-def _default(action: argparse.Action, told: str) -> str:
-    """Where the text does not say it already."""
+def _default(action: argparse.Action, text: str) -> str:
+    """Return the default, unless the text has it."""
     if action.required and action.nargs != "*":
         return "required"
-    if action.default in (None, argparse.SUPPRESS, False, []) or action.nargs == 0 or f"({action.default})" in told:
+    if action.default in (None, argparse.SUPPRESS, False, []) or action.nargs == 0 or f"({action.default})" in text:
         return ""
-    return "" if isinstance(action.default, float) and f"({action.default:g})" in told else f"`{action.default}`"
+    return "" if isinstance(action.default, float) and f"({action.default:g})" in text else f"`{action.default}`"
 
 
 def _shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -144,7 +146,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> Subcommands:
 
 
 def _prose(text: str) -> str:
-    """A description as paragraphs; what stands indented in it is shown as it is."""
+    """Return a description as paragraphs; indented lines become a code block."""
     parts = []
     for part in text.strip().split("\n\n"):
         is_block = all(line.startswith("  ") for line in part.splitlines())

@@ -1,15 +1,15 @@
-"""Writes docs/reference/commands.md from the structs and guards of the 12 commands, or checks that it is current."""
+"""Write docs/reference/commands.md from the structs and guards of the 12 commands, or check that it is current."""
 
 import inspect
 import sys
 from collections.abc import Iterator
 from typing import Final
 
+from pyoco_server.core.command_handler import RejectionCode
 from pyoco_server.core.commands import COMMANDS, AttemptCommand, BaseCommand, NodeCommand
-from pyoco_server.core.handler import RejectionCode
+from pyoco_server.core.json_codec import wire_fields
 from pyoco_server.core.transitions import NODE_GUARDS, REFUSED_AFTER_CANCEL, CommandType, NodeStatus
-from pyoco_server.core.wire import wire_fields
-from pyoco_server.gateway.command_fields import CREATE, EXECUTION_VERBS, NODE_VERBS, Verb
+from pyoco_server.gateway.schemas.commands import CREATE, EXECUTION_VERBS, NODE_VERBS, Verb
 from tools.pages import REFERENCE, code, json_block, run, table
 from tools.wire_types import fields_table
 
@@ -21,17 +21,17 @@ INTRODUCTION: Final = """\
 
 Written by `make docs` from `src/pyoco_server/core/commands.py` and the guards the code runs on.
 
-A command asks something of one execution. It is checked against the newest state and becomes events, all of them and
-everything that follows from them in one commit, or it is refused and leaves nothing behind. The list is closed. A
-command's undeclared fields travel into the event it causes.
+A command is a request to one execution. It is checked against the newest state. If it is accepted, its events and all
+their consequences are one commit; if it is refused, it changes nothing. The list is closed. Undeclared fields of a
+command are copied into its event.
 
 Every command has a route under `/executions` (see [HTTP](http.md)), so a program in any language can drive an
 execution. The routes of `/runs` give the same commands.
 
 | answer | when |
 |---|---|
-| 202 | accepted: `events` holds what it led to, `version` the new version |
-| 200 | it asks for what already is, or repeats a request under its `Idempotency-Key`: `events` is empty |
+| 202 | accepted: `events` has its events, `version` the new version |
+| 200 | the state is already as requested, or it repeats a request under its `Idempotency-Key`: `events` is empty |
 | 404 | there is no such execution or node: ERR-PYOCO-0005, ERR-PYOCO-0104 |
 | 409 | a guard refuses: ERR-PYOCO-0103, with `COMMAND_REJECTED` as `details.code` and the reason in `details.reason` |
 | 409 | the `Idempotency-Key` was used for another request: ERR-PYOCO-0105 |
@@ -69,13 +69,13 @@ NEEDS: Final = {
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     verbs = {verb.command: (verb, path) for verb, path in _routes()}
     routes = table(
         ("command", "route", "asks"),
-        ((f"[`{name}`](#{name.lower()})", f"`POST {verbs[name][1]}`", verbs[name][0].told) for name in COMMANDS),
+        ((f"[`{name}`](#{name.lower()})", f"`POST {verbs[name][1]}`", verbs[name][0].description) for name in COMMANDS),
     )
-    reasons = table(("`details.reason`", "meaning"), ((f"`{reason}`", told) for reason, told in REASONS.items()))
+    reasons = table(("`details.reason`", "meaning"), ((f"`{reason}`", meaning) for reason, meaning in REASONS.items()))
     parts = [
         INTRODUCTION.rstrip(),
         fields_table(BaseCommand),
@@ -115,7 +115,7 @@ def _section(command: type[BaseCommand], verb: Verb, path: str) -> str:
 
 
 def refusals(command: type[BaseCommand]) -> list[RejectionCode]:
-    """Why this command can be refused, as `core/handler.py` looks at it."""
+    """Return the reasons why this command can be refused, in the order of `core/command_handler.py`."""
     code = RejectionCode
     own = {
         CommandType.CREATE_EXECUTION: [code.EXECUTION_EXISTS, code.GRAPH_NOT_FOUND],

@@ -36,7 +36,7 @@ def types() -> subprocess.CompletedProcess[str]:
 
 
 def layout(*, fix: bool = False) -> subprocess.CompletedProcess[str]:
-    """Is everything laid out as prettier does it?"""
+    """Check the layout with prettier, or write it with ``fix``."""
     wanted = [str(DASHBOARD / "static" / "**" / f"*.{kind}") for kind in ("js", "css")]
     mode = "--write" if fix else "--check"
     return _node("prettier/bin/prettier.cjs", mode, "--log-level=warn", "--print-width=120", *wanted)
@@ -51,7 +51,7 @@ def _node(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check, and say what is wrong."""
+    """Check, and print the problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fix", action="store_true", help="write the layout instead of checking it")
     arguments = parser.parse_args(argv)

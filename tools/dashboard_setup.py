@@ -1,7 +1,7 @@
-"""What checking and testing the dashboard needs beside Python: a browser, and three tools written for node.
+"""Install what the tests of the dashboard need: a browser, and three tools written for node.
 
-Nothing of it is part of the product. What is missing is installed: Chromium and node from the system's packages (as
-root, or with sudo), the tools with npm into the virtual environment.
+None of it is part of the product. Chromium and node come from the system's packages (as root, or with sudo), the tools
+from npm into the virtual environment.
 """
 
 import os
@@ -17,11 +17,11 @@ _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chr
 
 
 class MissingError(RuntimeError):
-    """Something is needed that is not there."""
+    """A program that the tests need is missing."""
 
 
 def browser() -> Path:
-    """Where Chromium is; MissingError tells how to get it."""
+    """Return the path of Chromium; MissingError says how to install it."""
     named = os.environ.get("PYOCO_TEST_BROWSER")
     found = named or next(filter(None, map(shutil.which, _BROWSERS)), None)
     if not found:
@@ -30,7 +30,7 @@ def browser() -> Path:
 
 
 def node_tool(path: str) -> Path:
-    """A file of one of the tools; MissingError tells how to get it."""
+    """Return a file of one of the tools; MissingError says how to install it."""
     found = TOOLS / "node_modules" / path
     if not found.exists():
         raise MissingError(f"there is no {found}: run 'python -m tools.dashboard_setup'")

@@ -1,10 +1,11 @@
-"""Writes docs/reference/events.md from the structs of the 24 events, or checks that it is current."""
+"""Write docs/reference/events.md from the structs of the 24 events, or check that it is current."""
 
 import inspect
 import sys
 from typing import Final
 
 from pyoco_server.core.events import ActorKind
+from pyoco_server.core.json_codec import wire_fields
 from pyoco_server.core.payloads import PAYLOADS, Payload
 from pyoco_server.core.transitions import (
     EXECUTION_PROPOSALS,
@@ -13,7 +14,6 @@ from pyoco_server.core.transitions import (
     STEPS_DOWN,
     EventType,
 )
-from pyoco_server.core.wire import wire_fields
 from tools.golden_events import actors_of, example_of, of_type
 from tools.pages import REFERENCE, code, json_block, run, table
 from tools.wire_types import fields_table
@@ -37,9 +37,9 @@ What an event says beyond its declared fields is kept as it is.
 | `eventId` | the event's own id |
 | `executionId` | the execution it is about; for a run, its run id |
 | `type` | one of the 24 |
-| `occurredAt` | when, RFC 3339 in UTC, by the clock of whoever appended it |
+| `occurredAt` | when, RFC 3339 in UTC, by the clock of the process that appended it |
 | `actor` | who caused it: `{"kind", "id"?}`, where the kind is one of KINDS |
-| `correlationId` | what the command was a part of (`X-Correlation-Id`), if anybody said so |
+| `correlationId` | what the command was a part of (`X-Correlation-Id`), if the client sent it |
 | `causationId` | the event or command that led to it, if there is one |
 | `schemaVersion` | 1 |
 | `version` | its place in the log, where a log is shown; no part of the fact |
@@ -53,14 +53,14 @@ EMITTED: Final = {
     EventType.EXECUTION_ARCHIVED: "`ArchiveExecution`",
     EventType.EXECUTION_CANCEL_REQUESTED: "`CancelExecution`; a `Canceled` end; a gateway that could not accept a run",
     EventType.EXECUTION_CANCELED: "the orchestrator, when a cancel was requested and no node is at work",
-    EventType.EXECUTION_FAIL_REQUESTED: "nobody here; a log from elsewhere may hold it, as a record",
+    EventType.EXECUTION_FAIL_REQUESTED: "nothing here; a log of another implementation may have it, as a record",
     EventType.EXECUTION_FAILED: "the orchestrator, when a failure is not absorbed; a worker, for a run it cannot begin",
     EventType.NODE_CREATED: "the orchestrator: at the start, and for loops and choices as they are reached",
     EventType.NODE_READY: "the orchestrator, when what the node depends on has ended; `MarkNodeReady`",
-    EventType.NODE_STARTED: "`StartNode`: whoever drives the execution; the orchestrator, for control nodes",
+    EventType.NODE_STARTED: "`StartNode`: the process that drives the execution; the orchestrator, for control nodes",
     EventType.NODE_PROGRESS_REPORTED: "`ReportNodeProgress`; for a run, a task that reports through its context",
     EventType.NODE_WAITING: "`PutNodeWaiting`; for a run, a wait that is reached",
-    EventType.NODE_RESUME_REQUESTED: "`RequestResumeNode`: a wish only; resuming a run does not write it",
+    EventType.NODE_RESUME_REQUESTED: "`RequestResumeNode`: only a request; resuming a run does not write it",
     EventType.NODE_RESUMED: "`ResumeNode`; a worker or sweep, when a wait with a default is past its deadline",
     EventType.NODE_SUCCEEDED: "`SucceedNode`: the worker that ran the task; the orchestrator, for control nodes",
     EventType.NODE_FAIL_REPORTED: "`FailNode`: an attempt failed, whatever becomes of the node",
@@ -75,8 +75,8 @@ EMITTED: Final = {
 
 
 def page() -> str:
-    """The whole page."""
-    rows = ((f"[`{kind}`](#{kind.lower()})", _told(payload), _effect(kind)) for kind, payload in PAYLOADS.items())
+    """Return the page."""
+    rows = ((f"[`{kind}`](#{kind.lower()})", _summary(payload), _effect(kind)) for kind, payload in PAYLOADS.items())
     overview = table(("event", "says", "proposes"), rows)
     kinds = code(kind.value for kind in ActorKind)
     parts = [INTRODUCTION.replace("KINDS", kinds).rstrip(), "## Overview", overview]
@@ -90,7 +90,7 @@ def _section(kind: EventType, payload: type[Payload]) -> str:
     more = sorted({name for one in of_type(kind) for name in one.event["payload"]} - declared)
     parts = [
         f"### {kind}",
-        f"{_told(payload)} Emitted by: {EMITTED[kind]}. Actors in the golden logs: {', '.join(actors_of(kind))}.",
+        f"{_summary(payload)} Emitted by: {EMITTED[kind]}. Actors in the golden logs: {', '.join(actors_of(kind))}.",
         fields_table(payload),
     ]
     if more:
@@ -101,7 +101,7 @@ def _section(kind: EventType, payload: type[Payload]) -> str:
     return "\n\n".join(parts)
 
 
-def _told(payload: type[Payload]) -> str:
+def _summary(payload: type[Payload]) -> str:
     return " ".join((inspect.getdoc(payload) or "").replace("``", "`").split())
 
 

@@ -1,4 +1,4 @@
-"""The golden logs as examples: every event of the documentation once happened."""
+"""Read examples of events from the golden logs."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tools.pages import ROOT
 
 LOGS: Final = ROOT / "tests" / "golden" / "logs"
 LONGEST: Final = 900
-"""An example longer than this is passed over if there is another."""
+"""A longer example is skipped if there is another."""
 
 Json = dict[str, Any]
 
@@ -24,7 +24,7 @@ class Happened(NamedTuple):
 
 @cache
 def recorded() -> tuple[Happened, ...]:
-    """All events of all cases, in the order of the cases' names."""
+    """Return all events of all cases, in the order of the cases' names."""
     return tuple(_read())
 
 
@@ -36,12 +36,12 @@ def _read() -> Iterator[Happened]:
 
 
 def of_type(event_type: str) -> list[Happened]:
-    """Those of one type."""
+    """Return the events of one type."""
     return [found for found in recorded() if found.event["type"] == event_type]
 
 
 def example_of(event_type: str, declared: frozenset[str]) -> Happened:
-    """The one that says most in the declared fields and is still short; the first if several say as much."""
+    """Return the short event with the most declared fields; the first of several."""
     found = of_type(event_type)
     short = [one for one in found if len(json.dumps(one.event)) <= LONGEST] or found
     return max(short, key=lambda one: len(_said(one.event["payload"], declared)))
@@ -52,7 +52,7 @@ def _said(payload: Json, declared: frozenset[str]) -> frozenset[str]:
 
 
 def actors_of(event_type: str) -> list[str]:
-    """Who said so, by kind; the parts of the system by their names."""
+    """Return the actors of an event type by kind, parts of the system by name."""
     named = {"engine", "orchestrator", "sweep"}
     found = [Actor(**one.event["actor"]) for one in of_type(event_type)]
     return sorted({f"{one.kind} {one.id}" if one.id in named else str(one.kind) for one in found})

@@ -1,4 +1,4 @@
-"""Writes docs/reference/http.md from the gateway's OpenAPI document, or checks that it is current."""
+"""Write docs/reference/http.md from the gateway's OpenAPI document, or check that it is current."""
 
 import json
 import shlex
@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from pyoco_server.gateway.answers import EVERYWHERE
 from pyoco_server.gateway.app import create_app
+from pyoco_server.gateway.responses import EVERYWHERE
 from pyoco_server.messages import CATALOGUE
 from tools.json_schema import Schema, fields, written
 from tools.pages import REFERENCE, ROOT, code, json_block, run, table
 
 PAGE: Final = REFERENCE / "http.md"
-EXAMPLES: Final = ROOT / "tests" / "docs_site" / "http_examples.json"
+EXAMPLES: Final = ROOT / "tests" / "docs" / "site" / "http_examples.json"
 SERVER: Final = "http://127.0.0.1:8000"
 COMMON: Final = frozenset({"Accept-Language", "X-Correlation-Id", "Idempotency-Key"})
 TITLES: Final = {
@@ -32,7 +32,7 @@ INTRODUCTION: Final = """\
 # HTTP
 
 Written by `make docs` from the OpenAPI document, which a gateway serves at `/openapi.json`. The examples are answers of
-a real gateway; a test asks anew and compares.
+a real gateway; a test sends the requests again and compares.
 
 - Bodies are JSON in UTF-8 unless a route says otherwise. Answers may get more fields at any time: ignore what you do
   not know.
@@ -43,12 +43,12 @@ a real gateway; a test asks anew and compares.
 - `X-Correlation-Id` names what a request is a part of; it is sent back, and kept in the events the request causes.
 - `Idempotency-Key`, on requests that submit or command something: the same request under the same key has its effect
   once. The same key with another request: 409, ERR-PYOCO-0105.
-- A 503 has `Retry-After`. It does not say that nothing happened: the gateway may not know. Send the request again,
-  under the same `Idempotency-Key`.
+- A 503 has `Retry-After`. The request may have had its effect: the gateway may not know. Send it again with the same
+  `Idempotency-Key`.
 - `PUT`, `POST`, `PATCH` and `DELETE` are answered when what they did is durable.
 
-Errors have one shape, [ErrorAnswer](#erroranswer); every id and what to do about it is in [errors](../errors.md). These
-may be answered whatever is asked:
+Errors have one shape, [ErrorAnswer](#erroranswer); every id and what to do about it is in [errors](../errors.md). Any
+request may get these:
 
 """
 
@@ -62,12 +62,12 @@ class Route(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """The name that people use."""
         return f"{self.method} {self.path}"
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     document = create_app(_never_opened).openapi()
     examples: Mapping[str, Any] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
     routes = [
@@ -82,7 +82,7 @@ def page() -> str:
         for route in routes:
             if tag in route.operation["tags"]:
                 parts += _described(route, schemas, examples[route.name])
-    parts += ["## Documents", "What bodies and answers are made of.", *_documents(schemas)]
+    parts += ["## Documents", "The objects in bodies and answers.", *_documents(schemas)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -116,7 +116,7 @@ def _parameters(parameters: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, 
         if one["name"] not in COMMON:
             schema = {"description": one.get("description", ""), **one["schema"]}
             [field] = fields({"properties": {one["name"]: schema}}, _linked)
-            yield f"`{field.name}`", one["in"], _without_null(field.type), _yes(one["required"]), field.told
+            yield f"`{field.name}`", one["in"], _without_null(field.type), _yes(one["required"]), field.description
 
 
 def _body(body: Mapping[str, Any] | None, schemas: Mapping[str, Schema]) -> Iterator[tuple[str, ...]]:
@@ -128,11 +128,11 @@ def _body(body: Mapping[str, Any] | None, schemas: Mapping[str, Schema]) -> Iter
     if "properties" not in schema:
         yield "", where, _without_null(written(schema, _linked)), _yes(body.get("required", False)), ""
     for field in fields(schema, _linked):
-        yield f"`{field.name}`", where, _without_null(field.type), _yes(field.required), field.told
+        yield f"`{field.name}`", where, _without_null(field.type), _yes(field.required), field.description
 
 
 def _resolved(schema: Schema, schemas: Mapping[str, Schema]) -> Schema:
-    """The schema itself, also where it is only referred to, or may be left out."""
+    """Return the schema itself, also for a reference or an optional one."""
     alternatives = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if len(alternatives) == 1:
         return _resolved(alternatives[0], schemas)
@@ -143,8 +143,8 @@ def _answers(responses: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, 
     for status, answer in sorted(responses.items()):
         contents = answer.get("content", {})
         if status.startswith("2"):
-            told = "; ".join(_content(kind, content) for kind, content in contents.items()) or "the file"
-            yield status, told
+            body = "; ".join(_content(kind, content) for kind, content in contents.items()) or "the file"
+            yield status, body
             continue
         ids = [one for content in contents.values() for one in content.get("examples", {})]
         own = [one for one in ids if one not in EVERYWHERE]
@@ -188,7 +188,10 @@ def _documents(schemas: Mapping[str, Schema]) -> Iterator[str]:
         if "enum" in schema:
             yield f"One of {code(schema['enum'])}."
             continue
-        rows = [(f"`{field.name}`", field.type, _yes(field.required), field.told) for field in fields(schema, _linked)]
+        rows = [
+            (f"`{field.name}`", field.type, _yes(field.required), field.description)
+            for field in fields(schema, _linked)
+        ]
         yield table(("field", "type", "always there", "meaning"), rows)
 
 
@@ -202,7 +205,7 @@ def _linked(name: str) -> str:
 
 
 def _slug(heading: str) -> str:
-    """The anchor of a heading, as it is made on the site and by others who show Markdown."""
+    """Return the anchor of a heading, as on the site and in other Markdown viewers."""
     return "".join(letter for letter in heading.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
 
 

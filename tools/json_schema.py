@@ -1,4 +1,4 @@
-"""How the documentation writes JSON schemas, as the OpenAPI document has them."""
+"""Write JSON schemas of the OpenAPI document in the words of the documentation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from tools.pages import code
 
 Schema = Mapping[str, Any]
 Link = Callable[[str], str]
-"""How another schema is referred to, by its name."""
+"""Writes a reference to another schema by its name."""
 
 
 class SchemaField(NamedTuple):
@@ -16,18 +16,18 @@ class SchemaField(NamedTuple):
     name: str
     type: str
     required: bool
-    told: str
+    description: str
 
 
 def fields(schema: Schema, link: Link) -> Iterator[SchemaField]:
-    """The fields of an object."""
+    """Return the fields of an object."""
     required = set(schema.get("required", ()))
     for name, part in schema.get("properties", {}).items():
-        yield SchemaField(name, written(part, link), name in required, _told(part))
+        yield SchemaField(name, written(part, link), name in required, _description(part))
 
 
 def written(schema: Schema, link: Link) -> str:
-    """A type in words."""
+    """Return a type in words."""
     if "$ref" in schema:
         return link(str(schema["$ref"]).rpartition("/")[2])
     for words in ("anyOf", "oneOf"):
@@ -75,13 +75,13 @@ def _range(schema: Schema) -> str:
     return f", at least {least}" if least is not None else ""
 
 
-def _told(schema: Schema) -> str:
-    """What is said of it; if there are alternatives and nothing is said of all, what is said of one of them."""
-    told = schema.get("description") or next(
+def _description(schema: Schema) -> str:
+    """Return the description; of alternatives without one of their own, that of the first which has one."""
+    text = schema.get("description") or next(
         (part["description"] for part in schema.get("anyOf", ()) if "description" in part), ""
     )
     default = schema.get("default")
-    return " ".join(f"{told}{f' Default: `{_json(default)}`.' if default not in (None, {}, []) else ''}".split())
+    return " ".join(f"{text}{f' Default: `{_json(default)}`.' if default not in (None, {}, []) else ''}".split())
 
 
 def _json(value: object) -> str:

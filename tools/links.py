@@ -1,6 +1,6 @@
-"""Checks that links in the repository's Markdown lead somewhere: to a file that is there, to a heading that is in it.
+"""Check that links in the repository's Markdown have a target: an existing file, and a heading in it.
 
-Links to other hosts are not followed. Paths of documents that the code names in its texts are checked, too.
+Links to other hosts are not followed. Paths of documents in the texts of the code are checked, too.
 """
 
 import re
@@ -19,7 +19,7 @@ from markdown_it.token import Token
 from tools.pages import ROOT
 
 NOT_OURS: Final = frozenset({"build", "dist", "mutants", "node_modules", "artifacts"})
-"""Folders of what is made, not written; hidden ones are passed over anyway."""
+"""Folders of generated files; hidden folders are skipped, too."""
 CODE: Final = ("src", "tools", "chaos", "bench", "examples")
 _NAMED: Final = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.(?:md|toml)\b")
 _ANCHOR: Final = re.compile(r"""<a\s[^>]*?(?:id|name)=["']([^"']+)["']""")
@@ -27,7 +27,7 @@ _MARKDOWN: Final = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:
-    """Everything that leads nowhere, with the place where it stands."""
+    """Return all broken links, with their place."""
     for path in sorted(_files(root, "*.md")):
         for line, target in _links(path):
             wrong = _wrong(root, path, target)
@@ -61,7 +61,7 @@ def _wrong(root: Path, path: Path, target: str) -> str | None:
     if parts.scheme or parts.netloc:
         return None
     if parts.path.startswith("/"):
-        return "a path of this repository is written from where it is linked"
+        return "write a path of this repository relative to the file with the link"
     found = (path.parent / unquote(parts.path)).resolve() if parts.path else path
     if not found.is_relative_to(root.resolve()):
         return "it leads out of the repository"
@@ -74,7 +74,7 @@ def _wrong(root: Path, path: Path, target: str) -> str | None:
 
 @cache
 def anchors(path: Path) -> frozenset[str]:
-    """The names of all headings of a file, as those who show Markdown make them, and of anchors set by hand."""
+    """Return the anchors of a file: of all headings, as Markdown viewers make them, and those set by hand."""
     tokens, found, seen = _tokens(path), set[str](), Counter[str]()
     for heading, inline in pairwise(tokens):
         found.update(_ANCHOR.findall(heading.content))
@@ -86,7 +86,7 @@ def anchors(path: Path) -> frozenset[str]:
 
 
 def slug(heading: str) -> str:
-    """The name of a heading: small letters, digits, hyphens for spaces; all else is left out."""
+    """Return the anchor of a heading: lower-case letters, digits, and hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
@@ -101,7 +101,7 @@ def _tokens(path: Path) -> list[Token]:
 
 
 def main() -> int:
-    """Say what leads nowhere; the exit code."""
+    """Print the broken links; return the exit code."""
     found = [*problems()]
     for problem in found:
         print(problem)

@@ -1,4 +1,4 @@
-"""Writes docs/reference/metrics.md from the code that answers ``GET /metrics``, or checks that it is current."""
+"""Write docs/reference/metrics.md from the code that answers ``GET /metrics``, or check that it is current."""
 
 import ast
 import inspect
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from pyoco_server.app.ports import LATENCY_BOUNDS_SEC
-from pyoco_server.app.statuses import RunStatus
-from pyoco_server.app.worker_views import STATES
+from pyoco_server.app.recovery.worker_views import STATES
+from pyoco_server.app.snapshots.status import RunStatus
 from pyoco_server.gateway.routers import metrics
 from tools.pages import REFERENCE, code, run, table
 
 PAGE: Final = REFERENCE / "metrics.md"
 KINDS: Final = {"GaugeMetricFamily": "gauge", "_histogram": "histogram"}
 LABELS: Final = {
-    "status": f"one of {code(status.value for status in RunStatus)}; all of them are always there",
-    "state": f"one of {code(STATES)}; all of them are always there",
+    "status": f"one of {code(status.value for status in RunStatus)}; always with all values",
+    "state": f"one of {code(STATES)}; always with all values",
     "tag": "a tag that workers serve, the default tag, or one that pending runs wait for",
 }
 READING: Final = {
@@ -38,9 +38,9 @@ INTRODUCTION: Final = """\
 
 Written by `make docs` from `src/pyoco_server/gateway/routers/metrics.py`.
 
-`GET /metrics` answers in the text format of Prometheus. What is counted is counted as it happens; no run is looked at,
-so a million runs cost as little as ten. Every gateway tells the same, but for what is said to be its own: scrape one of
-them, or take the maximum. With API keys on, the scraper needs one with the scope
+`GET /metrics` answers in the text format of Prometheus. Counts are updated as events happen; no run is read,
+so a million runs cost as little as ten. Every gateway answers the same, except for metrics marked as its own: scrape
+one of them, or use the maximum. With API keys on, the scraper needs one with the scope
 `operate` ([security](../security.md)). What to alert on is in [Running it for others](../production.md#what-to-watch).
 """
 
@@ -50,14 +50,14 @@ class Found(NamedTuple):
 
     name: str
     kind: str
-    told: str
+    help: str
     labels: tuple[str, ...]
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     found = [*in_code()]
-    rows = ((f"`{one.name}`", one.kind, code(one.labels), one.told, READING[one.name]) for one in found)
+    rows = ((f"`{one.name}`", one.kind, code(one.labels), one.help, READING[one.name]) for one in found)
     used = dict.fromkeys(label for one in found for label in one.labels)
     labels = table(("label", "value"), ((f"`{label}`", LABELS[label]) for label in used))
     least, most = LATENCY_BOUNDS_SEC[0], LATENCY_BOUNDS_SEC[-1]
@@ -67,7 +67,7 @@ def page() -> str:
 
 
 def in_code() -> Iterator[Found]:
-    """The metrics as they are made, in the order they are answered."""
+    """Return the metrics in the order of the answer."""
     tree = ast.parse(inspect.getsource(metrics))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:

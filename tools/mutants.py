@@ -1,4 +1,4 @@
-"""Mutation testing of the core: change the code in small ways and see whether the tests notice.
+"""Test the core by mutation: change the code in small ways, and count the changes that no test detects.
 
 Takes many minutes. Prints the score and the survivors; fails below the goal.
 """
@@ -14,7 +14,7 @@ GOAL = 90
 
 
 def main() -> int:
-    """Run mutmut, then say how the tests did."""
+    """Run mutmut, and print the score of the tests."""
     run = subprocess.run(["mutmut", "run", *sys.argv[1:]], cwd=ROOT, check=False)  # noqa: S603, S607 our own tool
     if run.returncode:
         return run.returncode

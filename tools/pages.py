@@ -1,4 +1,4 @@
-"""What the tools that write pages of the documentation have in common."""
+"""Shared code of the tools that write pages of the documentation."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ Pages = Mapping[Path, Callable[[], str]]
 
 
 def run(description: str | None, pages: Pages) -> int:
-    """Write the pages, or with ``--check`` only say which are not current; the exit code."""
+    """Write the pages, or with ``--check`` print those that are not current; return the exit code."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a page is not current")
     if not parser.parse_args().check:
@@ -29,7 +29,7 @@ def run(description: str | None, pages: Pages) -> int:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table; what would end a cell is escaped."""
+    """Return a Markdown table with escaped cells."""
     lines = [[*head], *([*row] for row in rows)]
     width = len(lines[0])
     written = ["| " + " | ".join(cell.replace("\n", " ").replace("|", r"\|") for cell in line) + " |" for line in lines]
@@ -37,12 +37,12 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def code(names: Iterable[object]) -> str:
-    """Names as code, separated by commas."""
+    """Return names as code, separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
 
 
 def json_block(value: object) -> str:
-    """A value as a block of JSON; short lists and objects stay on a line."""
+    """Return a value as a block of JSON; short lists and objects stay on one line."""
     return f"```json\n{_written(value, 0)}\n```"
 
 

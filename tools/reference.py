@@ -1,4 +1,4 @@
-"""Writes every page that is made from what the code runs on, or checks that they are current."""
+"""Write every page of the documentation that is generated from code, or check that they are current."""
 
 import sys
 from typing import Final

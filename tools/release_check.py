@@ -1,9 +1,9 @@
-"""Builds what is released, and uses it as those who install it will.
+"""Build the release, and use it as after an installation.
 
-The wheel and the sdist are built twice from copies in different places and must be the same to the byte. Then the wheel
-is installed, with ``constraints.txt``, into a clean environment of every supported Python that is found here; there
-the programs tell their version, ``pyoco-server dev`` serves a flow, a run is brought to its end, the dashboard is
-fetched, and a project that uses the package is type-checked.
+The wheel and the sdist are built twice from copies in different places and must be identical. Then the wheel is
+installed, with ``constraints.txt``, into a clean environment of every supported Python on this machine. There the
+programs print their version, ``pyoco-server dev`` serves a flow, a run ends, the dashboard is fetched, and a project
+that uses the package is type-checked.
 """
 
 import argparse
@@ -30,10 +30,10 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROGRAMS: Final = ("pyoco-server", "pyoco-server-admin", "pyoco-client", "pyoco-worker")
 PYRIGHT: Final = "pyright[nodejs]==1.1.414"
-"""Brings the interpreter it runs on, so that it asks nobody but the package index."""
+"""Ships the interpreter it runs on, so that it needs only the package index."""
 SAMPLE: Final = ROOT / "tests" / "release" / "sample_project"
 EPOCH: Final = "1767225600"
-"""The time all files of a build are given, if ``SOURCE_DATE_EPOCH`` does not say another: 2026-01-01."""
+"""The time of all files of a build without ``SOURCE_DATE_EPOCH``: 2026-01-01."""
 FLOW: Final = """\
 from pyoco import Flow, task
 
@@ -50,29 +50,29 @@ _PATIENCE_SEC: Final = 60.0
 
 
 class ReleaseError(Exception):
-    """Something about the release is not as it has to be."""
+    """The release has a problem."""
 
 
 class Built(NamedTuple):
-    """What a build made."""
+    """The files of a build."""
 
     wheel: Path
     sdist: Path
 
     def contents(self) -> dict[str, bytes]:
-        """Both files, by name."""
+        """Return both files by name."""
         return {path.name: path.read_bytes() for path in self}
 
 
 class Python(NamedTuple):
-    """An interpreter, and the version it says it is."""
+    """An interpreter and its version."""
 
     version: str
     path: Path
 
 
 def project() -> dict[str, Any]:
-    """What pyproject.toml says of the project."""
+    """Return the project table of pyproject.toml."""
     found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return found
 
@@ -81,7 +81,7 @@ def project() -> dict[str, Any]:
 
 
 def copy_sources(target: Path) -> Path:
-    """A copy of what a clone has and a build reads; what is edited meanwhile changes nothing in it."""
+    """Copy the files that a build reads, so that later edits do not change it."""
     names = ["pyproject.toml", ".gitignore", *_included()]
     for name in names:
         source = ROOT / name
@@ -100,7 +100,7 @@ def _included() -> list[str]:
 
 
 def make_builder(directory: Path) -> Path:
-    """A Python that can build the project."""
+    """Make an environment that can build the project; return its Python."""
     python = make_environment(Path(sys.executable), directory)
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     pip(python, "install", *requires)
@@ -108,7 +108,7 @@ def make_builder(directory: Path) -> Path:
 
 
 def build(builder: Path, source: Path, target: Path) -> Built:
-    """Wheel and sdist of the sources in a directory."""
+    """Build wheel and sdist from the sources in a directory."""
     environment = clean_environment(SOURCE_DATE_EPOCH=os.environ.get("SOURCE_DATE_EPOCH", EPOCH))
     run([builder, "-m", "hatchling", "build", "--directory", target], cwd=source, environment=environment)
     [wheel], [sdist] = target.glob("*.whl"), target.glob("*.tar.gz")
@@ -116,7 +116,7 @@ def build(builder: Path, source: Path, target: Path) -> Built:
 
 
 def check_same(first: Built, second: Built) -> None:
-    """Two builds must not differ."""
+    """Compare two builds; ReleaseError if they differ."""
     ours, theirs = first.contents(), second.contents()
     if ours.keys() != theirs.keys():
         raise ReleaseError(f"two builds made different files: {sorted(ours)}, {sorted(theirs)}")
@@ -125,7 +125,7 @@ def check_same(first: Built, second: Built) -> None:
 
 
 def check_wheel(wheel: Path, sources: Path) -> None:
-    """It has our package whole (the dashboard and ``py.typed`` with it), the licence and the programs, and no more."""
+    """Check that the wheel has exactly our package (with dashboard and ``py.typed``), the licence and the programs."""
     folder = f"pyoco_server-{project()['version']}.dist-info"
     package = sources / "src" / "pyoco_server"
     expected = {f"pyoco_server/{path.relative_to(package).as_posix()}" for path in package.rglob("*") if path.is_file()}
@@ -133,7 +133,7 @@ def check_wheel(wheel: Path, sources: Path) -> None:
     expected |= {f"{folder}/licenses/{name}" for name in project()["license-files"]}
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
-        told = opened.read(f"{folder}/entry_points.txt").decode()
+        entry_points = opened.read(f"{folder}/entry_points.txt").decode()
         ours = [name for name in sorted(names & expected) if not name.startswith(folder)]
         changed = [name for name in ours if opened.read(name) != (sources / "src" / name).read_bytes()]
     if names != expected:
@@ -141,12 +141,12 @@ def check_wheel(wheel: Path, sources: Path) -> None:
         raise ReleaseError(f"{wheel.name} lacks {missing[:5]} and has {foreign[:5]} beside what it should have")
     if changed:
         raise ReleaseError(f"{wheel.name} has other contents than the sources in {', '.join(changed[:5])}")
-    if absent := [program for program in PROGRAMS if f"{program} =" not in told]:
+    if absent := [program for program in PROGRAMS if f"{program} =" not in entry_points]:
         raise ReleaseError(f"{wheel.name} does not install {', '.join(absent)}")
 
 
 def check_sdist(sdist: Path) -> None:
-    """It has what pyproject.toml lists, and nothing that was made here."""
+    """Check that the sdist has what pyproject.toml lists, and no generated files."""
     with tarfile.open(sdist) as opened:
         names = [name.partition("/")[2] for name in opened.getnames()]
     tops = {name.partition("/")[0] for name in names}
@@ -160,7 +160,7 @@ def check_sdist(sdist: Path) -> None:
 
 
 def pythons() -> list[Python]:
-    """One interpreter of each supported version, from the ``PATH`` and from pyenv."""
+    """Return one interpreter of each supported version, from the ``PATH`` and from pyenv."""
     wanted = [line.rpartition(" ")[2] for line in project()["classifiers"] if re.fullmatch(r".*Python :: 3\.\d+", line)]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found: list[Python] = []
@@ -170,30 +170,30 @@ def pythons() -> list[Python]:
             candidates.insert(1, Path(on_path))
         found += [Python(version, path) for path in candidates if _is_version(path, version)][:1]
         if not found or found[-1].version != version:
-            print(f"Python {version}: not here, so nothing is known of it", flush=True)
+            print(f"Python {version}: not installed, so not checked", flush=True)
     return found
 
 
 def _is_version(python: Path, version: str) -> bool:
-    """Whether it runs (a shim may not) and is that version, with what environments are made of."""
+    """Return whether it runs (a shim may not), has that version, and can make environments."""
     script = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)  # noqa: S603 an interpreter
     return done.returncode == 0 and done.stdout.strip() == version
 
 
 def make_environment(python: Path, directory: Path) -> Path:
-    """A new virtual environment with nothing in it, not even pip; its interpreter."""
+    """Make an empty virtual environment without pip; return its interpreter."""
     run([python, "-m", "venv", "--without-pip", directory])
     return directory / "bin" / "python"
 
 
 def pip(python: Path, *arguments: str | Path) -> None:
-    """Have pip do something there."""
+    """Run pip for an environment."""
     run([sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check", *arguments])
 
 
 def install(python: Path, wheel: Path) -> None:
-    """Install the wheel and, in the versions we test with, what it needs."""
+    """Install the wheel, and its dependencies in the versions that we test with."""
     pip(python, "install", "--constraint", ROOT / "constraints.txt", wheel)
     pip(python, "check")
 
@@ -202,15 +202,15 @@ def install(python: Path, wheel: Path) -> None:
 
 
 def check_versions(python: Path) -> None:
-    """All programs say which version they are, and it is the one of pyproject.toml."""
+    """Check that all programs print the version of pyproject.toml."""
     for program in PROGRAMS:
-        told = run([python.parent / program, "--version"]).strip()
-        if told != f"{program} {project()['version']}":
-            raise ReleaseError(f"{program} --version says {told!r}, not {program} {project()['version']}")
+        printed = run([python.parent / program, "--version"]).strip()
+        if printed != f"{program} {project()['version']}":
+            raise ReleaseError(f"{program} --version prints {printed!r}, not {program} {project()['version']}")
 
 
 def check_use(python: Path, directory: Path) -> None:
-    """A run from its submission to its end, and the dashboard as a browser would fetch it."""
+    """Submit a run and wait for its end, and fetch the dashboard as a browser does."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "hello.py").write_text(FLOW, encoding="utf-8")
     with _serving(python, directory) as url:
@@ -227,7 +227,7 @@ def check_use(python: Path, directory: Path) -> None:
 
 @contextlib.contextmanager
 def _serving(python: Path, directory: Path) -> Iterator[str]:
-    """The platform on this machine, with our flow; its address. It must stop when it is told to."""
+    """Serve our flow on this machine; yields the address. The server must stop on a signal."""
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     with (directory / "dev.log").open("w+", encoding="utf-8") as log:
@@ -281,7 +281,7 @@ def _ended(url: str, run_id: str) -> Mapping[str, Any]:
 
 
 def fetch(url: str, body: object = None) -> bytes:
-    """An answer's content; ``OSError`` if there is none."""
+    """Return the content of an answer; ``OSError`` without one."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310 our own address
     with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 our own address
@@ -290,7 +290,7 @@ def fetch(url: str, body: object = None) -> bytes:
 
 
 def fetch_json(url: str, body: object = None) -> Mapping[str, Any]:
-    """An answer that is an object."""
+    """Return an answer that is an object."""
     found: Mapping[str, Any] = json.loads(fetch(url, body))
     return found
 
@@ -302,7 +302,7 @@ def _free_port() -> int:
 
 
 def check_types(python: Path, builder: Path, directory: Path) -> None:
-    """A project that uses the package is free of findings of a strict type checker."""
+    """Check a project that uses the package with a strict type checker."""
     shutil.copytree(SAMPLE, directory, ignore=shutil.ignore_patterns("__pycache__"))
     pip(builder, "install", PYRIGHT)
     run([builder, "-m", "pyright", "--pythonpath", python, "--project", directory])
@@ -312,13 +312,13 @@ def check_types(python: Path, builder: Path, directory: Path) -> None:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Ours without what would lead a program to these sources or to settings of somebody's own."""
+    """Return our environment without variables that point to these sources or to the user's settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "PYTHON"))}
     return {**kept, **more}
 
 
 def run(command: Sequence[str | Path], *, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
-    """What a command writes; ``ReleaseError`` with all it said if it fails."""
+    """Return the output of a command; ``ReleaseError`` with all output if it fails."""
     done = subprocess.run(  # noqa: S603 commands of our own
         [str(part) for part in command],
         cwd=cwd or tempfile.gettempdir(),
@@ -328,13 +328,13 @@ def run(command: Sequence[str | Path], *, cwd: Path | None = None, environment: 
         check=False,
     )
     if done.returncode != 0:
-        told = " ".join(map(str, command))
-        raise ReleaseError(f"{told} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        words = " ".join(map(str, command))
+        raise ReleaseError(f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check all of it; 1 if anything is wrong."""
+    """Run all checks; return 1 if one fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dist", type=Path, metavar="DIR", help="leave wheel and sdist in this directory")
     parser.add_argument("--build-only", action="store_true", help="install nothing")
@@ -357,7 +357,7 @@ def _check(work: Path, dist: Path | None, *, build_only: bool) -> None:
     check_same(first, second)
     check_wheel(first.wheel, sources)
     check_sdist(first.sdist)
-    print(f"{first.wheel.name} and {first.sdist.name}: the same twice, and complete", flush=True)
+    print(f"{first.wheel.name} and {first.sdist.name}: identical in two builds, and complete", flush=True)
     if dist is not None:
         dist.mkdir(parents=True, exist_ok=True)
         for path in first:
@@ -367,7 +367,7 @@ def _check(work: Path, dist: Path | None, *, build_only: bool) -> None:
 
 
 def _check_everywhere(work: Path, builder: Path, wheel: Path) -> None:
-    """With every Python, also if it went wrong with one."""
+    """Check with every Python, also after one has failed."""
     problems: list[str] = []
     for version, path in pythons():
         try:
@@ -375,7 +375,7 @@ def _check_everywhere(work: Path, builder: Path, wheel: Path) -> None:
         except ReleaseError as error:
             problems.append(f"Python {version}: {error}")
         else:
-            print(f"Python {version}: installed, run, typed, and it says which version it is", flush=True)
+            print(f"Python {version}: installed, used, type-checked, and its version is right", flush=True)
     if problems:
         raise ReleaseError("\n".join(problems))
 

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the settings the code reads, or checks that it is current."""
+"""Write docs/settings.md from the settings that the code reads, or check that it is current."""
 
 import inspect
 import sys
@@ -20,22 +20,22 @@ INTRODUCTION = """\
 
 Written by `make docs` from `src/pyoco_server/settings/`, which is what the code reads.
 
-Gateway and worker are set up by environment variables. They can also stand in a file, by default `.env` in the current
-directory, one `NAME=value` a line; the environment wins over the file. Values in the file are taken as they stand:
-`${…}` means nothing there. Only the variables below are read from it; it is not loaded into the environment.
+Gateway and worker read environment variables. These can also be in a file, by default `.env` in the current directory,
+one `NAME=value` a line; the environment overrides the file. Values in the file are literal: `${…}` is not expanded.
+Only the variables below are read from it; it is not loaded into the environment.
 
-- A variable that is set to nothing counts as not set.
-- Everything is checked at the start. What is wrong is told all at once, by the names of the variables, with
-  ERR-PYOCO-0018, and the process ends with exit code 1. Values of secrets are never shown.
-- A variable that begins with `PYOCO_` but is not known (and not one of the pyoco package's own) is logged with a guess
-  at what was meant.
+- An empty variable counts as not set.
+- All settings are checked at the start. The process prints all problems at once, by the names of the variables, with
+  ERR-PYOCO-0018, and ends with exit code 1. Values of secrets are never shown.
+- A variable that begins with `PYOCO_` but is not known (and not one of the pyoco package's own) is logged with the
+  most similar name.
 - On and off can be written as `1`/`0`, `true`/`false`, `yes`/`no` or `on`/`off`, in any case.
 - Times are in seconds (fractions allowed), sizes in bytes.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     parts = [INTRODUCTION.rstrip()]
     for name, field in Settings.model_fields.items():
         parts.append(_section(name, type(field.get_default())))
@@ -58,12 +58,12 @@ def _row(field: FieldInfo) -> str:
     var = var_of(field)
     allowed = next(note.words for note in field.metadata if isinstance(note, Allowed))
     meaning = " ".join((field.description or "").split())
-    readers = ", ".join(var.readers) or "nobody"
+    readers = ", ".join(var.readers) or "none"
     return f"| `{var.name}` | {_default(field.default)} | {meaning} | {allowed} | {readers} |"
 
 
 def _default(value: object) -> str:
-    """A default as it would be written in the environment."""
+    """Return a default as it is written in the environment."""
     match value:
         case None | SecretStr():
             return "not set"

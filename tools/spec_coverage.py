@@ -1,4 +1,4 @@
-"""Which test shows which part of the specification: writes docs/spec-coverage.md, or checks that it is current."""
+"""Write docs/spec-coverage.md, which lists the tests of each part of the specification, or check that it is current."""
 
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ Tests = dict[str, set[str]]
 
 
 class Document(NamedTuple):
-    """A part of the specification: its title, and its sections with what they say."""
+    """A part of the specification: its title, and its sections with their subjects."""
 
     title: str
     sections: list[list[str]]
@@ -34,7 +34,7 @@ class MarkerCollector:
         self.tests: Tests = defaultdict(set)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note each test under each section it names; parameters of one test count once."""
+        """List each test under each section that it names; parameters of one test count once."""
         for item in items:
             name = item.nodeid.partition("[")[0]
             for marker in item.iter_markers("spec"):
@@ -43,7 +43,7 @@ class MarkerCollector:
 
 
 def main() -> int:
-    """Write the table, or with ``--check`` only say what is wrong with it."""
+    """Write the table, or with ``--check`` print its problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if the table is not current")
     check = parser.parse_args().check
@@ -64,13 +64,13 @@ def main() -> int:
     if not check:
         TABLE.write_text(table, encoding="utf-8")
     count = sum(len(document.sections) for document in documents) - len(pending)
-    told = f"{count} sections, each with a test" + (f"; {len(pending)} are pending" if pending else "")
-    print("\n".join(problems) if problems else told)
+    summary = f"{count} sections, each with a test" + (f"; {len(pending)} are pending" if pending else "")
+    print("\n".join(problems) if problems else summary)
     return 1 if problems else 0
 
 
 def _marked() -> list[str]:
-    """The files that name a section: to collect all of them takes three times as long."""
+    """Return the test files that name a section: to collect all files takes three times as long."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(path) for path in files if ".spec(" in path.read_text(encoding="utf-8")]
 
@@ -86,7 +86,7 @@ def _read() -> tuple[list[Document], list[str]]:
 
 
 def _shown_by(key: str, tests: Tests) -> set[str]:
-    """The tests that show a section; a row of a requirement's errors is shown by those that name both."""
+    """Return the tests of a section; a row of a requirement's errors needs tests that name both."""
     row = _ROW.fullmatch(key)
     if row is None:
         return tests.get(key, set())

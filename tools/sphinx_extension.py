@@ -1,7 +1,7 @@
-"""What the documentation site needs beyond Sphinx: links to files outside of docs/, and diagrams as their text.
+"""Extend Sphinx for the documentation site: links to files outside of docs/, and diagrams as text.
 
-Pages are read in the repository too, where such links work; that they lead somewhere is checked by ``tools.links``.
-On the site, what it does not have is named and not linked.
+Pages are also read in the repository, where such links work; ``tools.links`` checks them. The site shows the names of
+files that it does not have without a link.
 """
 
 from pathlib import Path
@@ -13,18 +13,18 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 
 SHOWN_AS: Final = {"ARCHITECTURE.md": "explanation/architecture", "CONTRIBUTING.md": "explanation/contributing"}
-"""Files at the root that the site has as pages."""
+"""Files at the root that are pages of the site."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """How Sphinx begins with it."""
+    """Register the extension."""
     app.connect("doctree-read", settle)
     app.add_lexer("mermaid", TextLexer)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def settle(app: Sphinx, doctree: nodes.document) -> None:
-    """Look at every link of a page that was read."""
+    """Resolve the links of a page."""
     here = Path(app.env.doc2path(app.env.current_document.docname)).parent
     source = Path(app.srcdir).resolve()
     for link in [*doctree.findall(addnodes.pending_xref)]:
@@ -40,7 +40,7 @@ def settle(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def _file(link: addnodes.pending_xref, here: Path) -> Path | None:
-    """The file or folder a link names, if there is one."""
+    """Return the file or folder of a link, if it exists."""
     written = str(link.get("reftarget", "")).partition("#")[0]
     if not written:
         return None

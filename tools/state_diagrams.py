@@ -1,4 +1,4 @@
-"""Draws docs/state-machine.md from the tables the code runs on, or checks that it is current."""
+"""Draw docs/state-machine.md from the tables that the code uses, or check that it is current."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pyoco_server.core.batch import BATCH_PLACE, PROGRESS_CLASS
+from pyoco_server.core.events import BATCH_PLACE, PROGRESS_CLASS
 from pyoco_server.core.transitions import (
     EXECUTION_RANK,
     EXECUTION_STEPS,
@@ -37,15 +37,15 @@ Status = TypeVar("Status", ExecutionStatus, NodeStatus)
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page."""
     parts = [
         "# The state machine",
-        "Written by `make docs` from the tables in `src/pyoco_server/core/transitions.py`, which the code runs on.",
+        "Written by `make docs` from the tables in `src/pyoco_server/core/transitions.py`, which the code uses.",
         "## An execution",
         diagram(EXECUTION_STEPS, ExecutionStatus.ACTIVE, TERMINAL_EXECUTION, "EXECUTION_CREATED"),
         "A higher rank wins, and a rank never falls:",
         ranks(EXECUTION_RANK),
-        "Once `EXECUTION_CANCEL_REQUESTED` is on record the only way out of `ACTIVE` is `CANCELED`.",
+        "Once `EXECUTION_CANCEL_REQUESTED` is in the log, the only way out of `ACTIVE` is `CANCELED`.",
         "## A node",
         diagram(NODE_STEPS, NodeStatus.IDLE, TERMINAL_NODE, "NODE_CREATED"),
         ranks(NODE_RANK),
@@ -56,10 +56,12 @@ def page() -> str:
         guards(),
         "## After a cancel request",
         f"Refused commands: {_names(REFUSED_AFTER_CANCEL, CommandType)}.",
+        "SucceedNode and FailNode of the engine that ran the node are recorded all the same.",
         f"Events without effect: {_names(IGNORED_AFTER_CANCEL, EventType)}.",
         f"Without effect in any ended execution: {_names(IGNORED_WHEN_TERMINAL, EventType)}.",
         "## Order within a batch",
-        "Events of different commands that share a batch are applied in this order; events of one command keep theirs.",
+        "`order_batch` puts events of different commands into this order; events of one command keep theirs.",
+        "The platform sorts its own batches in `app/runtime/execution`, cancel first.",
         batch_order(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -68,7 +70,7 @@ def page() -> str:
 def diagram(
     steps: Mapping[Status, Mapping[EventType, Status]], first: Status, final: Iterable[Status], created_by: str
 ) -> str:
-    """A Mermaid state diagram; events that make the same step share an arrow."""
+    """Return a Mermaid state diagram; events of the same step share an arrow."""
     lines: list[str] = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first}: {created_by}"]
     for source, outgoing in steps.items():
         by_target: dict[str, list[str]] = {}
@@ -84,13 +86,13 @@ def _steps_in_place() -> str:
 
 
 def ranks(table: Mapping[Status, int]) -> str:
-    """Statuses, strongest first."""
+    """Return the statuses, strongest first."""
     rows: list[tuple[Status, int]] = sorted(table.items(), key=lambda row: -row[1])
     return "\n".join(["| status | rank |", "|---|---|", *(f"| `{status}` | {rank} |" for status, rank in rows)])
 
 
 def guards() -> str:
-    """Which status lets which command through."""
+    """Return the table of statuses that accept each command."""
     lines = ["| command | taken when | nothing to do when | recorded as |", "|---|---|---|---|"]
     for command, guard in NODE_GUARDS.items():
         taken, done = _names(guard.accepts, NodeStatus), _names(guard.already_done, NodeStatus)
@@ -99,7 +101,7 @@ def guards() -> str:
 
 
 def batch_order() -> str:
-    """The classes of events, in order."""
+    """Return the classes of events, in order."""
     lines = ["| | class | events |", "|---|---|---|"]
     for number, name in enumerate(BATCH_CLASSES):
         places = {place: event for event, (found, place) in BATCH_PLACE.items() if found == number}
@@ -114,13 +116,13 @@ def _steps_down() -> str:
 
 
 def _names(members: Iterable[str], everyone: Iterable[str]) -> str:
-    """Members in the order in which their kind is defined."""
+    """Return members in the order of their definition."""
     chosen = set(members)
     return ", ".join(f"`{member}`" for member in everyone if member in chosen)
 
 
 def main() -> int:
-    """Write the page, or with ``--check`` only say whether it is current."""
+    """Write the page, or with ``--check`` print whether it is current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing, fail if the page is not current")
     if not parser.parse_args().check:

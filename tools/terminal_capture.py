@@ -1,6 +1,6 @@
 """Take the picture of a terminal that README.md shows: ``python -m tools.terminal_capture``.
 
-The flow of README.md is served and run for real, on a port that is free; only that port is written as the default one.
+The flow of README.md runs on a real server on a free port; the picture shows the default port.
 """
 
 import io
@@ -44,8 +44,8 @@ def main() -> int:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
         free.close()
-        with _serving(folder, port) as told:
-            _show(picture, "pyoco-server dev flows.py &", told.replace(port, "8000"))
+        with _serving(folder, port) as output:
+            _show(picture, "pyoco-server dev flows.py &", output.replace(port, "8000"))
             _run_it(picture, folder, port)
     PICTURE.write_text(picture.export_svg(title="pyoco-server", unique_id="terminal"), encoding="utf-8")
     print(f"written: {PICTURE.relative_to(ROOT)}")
@@ -86,7 +86,7 @@ def _environment(port: str) -> dict[str, str]:
 
 @contextmanager
 def _serving(folder: str, port: str) -> Iterator[str]:
-    """Everything started; what it said."""
+    """Start the server; yields its output."""
     log = Path(folder, "log")
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -105,7 +105,7 @@ def _serving(folder: str, port: str) -> Iterator[str]:
 
 
 def _printed(line: str, folder: str, port: str) -> str:
-    """What a command prints on a terminal, with its colours."""
+    """Return the output of a command on a terminal, with its colours."""
     ours, theirs = pty.openpty()
     try:
         subprocess.run(  # noqa: S603 our own command
@@ -130,7 +130,7 @@ def _all_of(ours: int) -> str:
         while more := os.read(ours, 65_536):
             found += more
     except OSError:
-        pass  # how Linux says that nobody has the other end any more
+        pass  # Linux reports a closed other end like this
     return found.decode()
 
 
@@ -143,7 +143,7 @@ def _until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SEC
     while not holds():
         if time.monotonic() > deadline:
-            raise TimeoutError("it did not get there")
+            raise TimeoutError("the condition did not become true")
         time.sleep(0.05)
 
 

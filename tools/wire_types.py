@@ -1,4 +1,4 @@
-"""How the documentation writes the types of structs that are JSON on the wire."""
+"""Write the types of structs, as they are in JSON, in the words of the documentation."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -6,12 +6,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec import inspect as types
 
-from pyoco_server.core.wire import Extensible
+from pyoco_server.core.json_codec import Extensible
 from tools.pages import code, table
 
 
 class WireField(NamedTuple):
-    """A field as JSON has it."""
+    """A field in JSON."""
 
     name: str
     type: str
@@ -19,7 +19,7 @@ class WireField(NamedTuple):
 
 
 def fields_of(struct: type[msgspec.Struct]) -> Iterator[WireField]:
-    """The declared fields, without the place where undeclared ones are kept."""
+    """Return the declared fields, without the field that keeps undeclared ones."""
     parts: Mapping[str, type[msgspec.Struct]] = struct.parts if issubclass(struct, Extensible) else {}
     for field in _struct(struct).fields:
         if field.encode_name != "extra":
@@ -29,7 +29,7 @@ def fields_of(struct: type[msgspec.Struct]) -> Iterator[WireField]:
 
 
 def fields_table(struct: type[msgspec.Struct], *, without: frozenset[str] = frozenset()) -> str:
-    """The fields as a table; one sentence if there are none."""
+    """Return the fields as a table, or a sentence if there are none."""
     shown = [field for field in fields_of(struct) if field.name not in without]
     if not shown:
         return "No fields of its own."
@@ -73,7 +73,7 @@ def _type(found: types.Type) -> str:  # noqa: C901, PLR0911, PLR0912 one line a 
         case types.AnyType():
             return "anything"
         case _:
-            raise TypeError(f"nobody has said yet how {found} is written")
+            raise TypeError(f"no words are defined for {found}")
 
 
 def _is_none(found: types.Type) -> bool:

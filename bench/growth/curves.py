@@ -30,8 +30,8 @@ class Plot:
     curves: Mapping[str, Points]
     note: str = ""
 
-    def told(self) -> dict[str, Any]:
-        """For a report."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the plot for a report."""
         return dataclasses.asdict(self)
 
     def sizes(self) -> list[float]:
@@ -39,11 +39,11 @@ class Plot:
         return sorted({size for points in self.curves.values() for size, _ in points})
 
 
-def plot_from(told: dict[str, Any]) -> Plot:
-    """The plot a report tells of."""
-    curves = {name: [(size, figure) for size, figure in points] for name, points in told["curves"].items()}
+def plot_from(report: dict[str, Any]) -> Plot:
+    """Return the plot of a report."""
+    curves = {name: [(size, figure) for size, figure in points] for name, points in report["curves"].items()}
     names = {field.name for field in dataclasses.fields(Plot)}
-    return Plot(**{name: value for name, value in told.items() if name in names} | {"curves": curves})
+    return Plot(**{name: value for name, value in report.items() if name in names} | {"curves": curves})
 
 
 def grid(plot: Plot) -> list[list[str]]:
@@ -77,7 +77,7 @@ class Bounded:
         self.note = ""
 
     def at(self, size: int, measuring: Coroutine[Any, Any, T]) -> T | None:
-        """What was measured; None if it could not be, which the note tells of: that is a figure, too."""
+        """Return the figure; None if it could not be measured, which the note says."""
 
         async def bounded() -> T:
             async with asyncio.timeout(POINT_SEC):

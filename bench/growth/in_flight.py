@@ -32,12 +32,12 @@ def together(size: Size) -> Iterator[Plot]:
                 break
             for curve, figure in zip((cpu, wall, median), measured, strict=True):
                 curve.append((count, figure))
-    told = f"one worker with {IN_FLIGHT} slots, durable; the client is not counted{bounded.note}"
+    note = f"one worker with {IN_FLIGHT} slots, durable; the client is not counted{bounded.note}"
     of, curves = "runs submitted together", {"CPU ms a run": cpu, "ms from one end to the next": wall}
-    yield Plot("in-flight-cost", "three-step runs submitted together: cost of a run", of, "ms", curves, told)
+    yield Plot("in-flight-cost", "three-step runs submitted together: cost of a run", of, "ms", curves, note)
     title = "three-step runs submitted together: from submission to end"
-    told += "; what is not in one of the slots waits in the queue"
-    yield Plot("in-flight-latency", title, of, "ms", {"median": median}, told)
+    note += "; what is not in one of the slots waits in the queue"
+    yield Plot("in-flight-latency", title, of, "ms", {"median": median}, note)
 
 
 async def _bursts(site: Site, count: int, times: int) -> tuple[float, float, float]:
@@ -85,10 +85,10 @@ def at_work(size: Size) -> Iterator[Plot]:
         percent.append((count, measured[0]))
         latency.append((count, measured[1]))
     of, title = "runs whose tasks are at work", "runs at work in which nothing happens: CPU of all processes"
-    told = f"one worker with a slot for each, durable{bounded.note}"
-    yield Plot("at-work-cpu", title, of, "% of one core", {"CPU": percent}, told)
+    note = f"one worker with a slot for each, durable{bounded.note}"
+    yield Plot("at-work-cpu", title, of, "% of one core", {"CPU": percent}, note)
     title = "a three-step run beside them: from submission to its end seen"
-    yield Plot("at-work-latency", title, of, "ms", {"median": latency}, told)
+    yield Plot("at-work-latency", title, of, "ms", {"median": latency}, note)
 
 
 async def _held(site: Site, count: int, size: Size) -> tuple[float, float]:

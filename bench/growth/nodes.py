@@ -28,6 +28,6 @@ def plots(size: Size) -> Iterator[Plot]:
                     break
                 wall[kind].append((nodes, measured[0] / nodes))
                 cpu[kind].append((nodes, measured[1] / nodes))
-    told = f"no-op coroutines, one run at a time, durable; a run's own cost is shared by its nodes{bounded.note}"
-    yield Plot("nodes-cpu", "CPU a node, all but the client", "nodes a run", "ms", cpu, told)
-    yield Plot("nodes-time", "time a node, from submission to end", "nodes a run", "ms", wall, told)
+    note = f"no-op coroutines, one run at a time, durable; a run's own cost is shared by its nodes{bounded.note}"
+    yield Plot("nodes-cpu", "CPU a node, all but the client", "nodes a run", "ms", cpu, note)
+    yield Plot("nodes-time", "time a node, from submission to end", "nodes a run", "ms", wall, note)

@@ -25,8 +25,8 @@ def plots(size: Size) -> Iterator[Plot]:
     """Raw appends: a platform has one stream, and who wants more runs several platforms side by side."""
     curves: dict[str, Points] = {}
     kinds: dict[str, Durability] = {"fsync": "sync", "no fsync": "fast"}
-    for told, durability in kinds.items():
-        curves[told] = asyncio.run(_measured(durability, size.choose(4_000, 500)))
+    for words, durability in kinds.items():
+        curves[words] = asyncio.run(_measured(durability, size.choose(4_000, 500)))
     title, note = "raw appends of 1.5 kB by nats-py, 64 in flight", "the best of three rounds that took turns"
     yield Plot("shards", title, "streams", "appends/s", curves, note)
 

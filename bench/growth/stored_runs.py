@@ -25,13 +25,13 @@ def plots(size: Size) -> Iterator[Plot]:
             "without an index": _over(filled, [one.indexed_sec for one in filled]),
             "with the index of before": _over(filled, [one.started_sec for one in filled]),
         }
-    of, told = "stored runs", f"over HTTP, the median of many that took turns{problem}"
+    of, note = "stored runs", f"over HTTP, the median of many that took turns{problem}"
     pages = {"the newest 50": _over(filled, newest), "50 in the middle": _over(filled, middle)}
-    yield Plot("stored-page", "a page of the list", of, "ms", pages, told)
+    yield Plot("stored-page", "a page of the list", of, "ms", pages, note)
     submissions = {"from request to answer": latency, "CPU of the gateway": cpu}
-    yield Plot("stored-submit", "a submission", of, "ms", submissions, "fast (nothing is synced), nobody takes them")
-    told = "an index is made of all that is stored before the gateway answers, and kept for its next start"
-    yield Plot("stored-start", "a gateway starts", of, "s", starts, told)
+    yield Plot("stored-submit", "a submission", of, "ms", submissions, "fast (nothing is synced), no worker takes them")
+    note = "an index is made of all that is stored before the gateway answers, and kept for its next start"
+    yield Plot("stored-start", "a gateway starts", of, "s", starts, note)
 
 
 def _over(filled: Sequence[Filled], figures: Sequence[float]) -> Points:

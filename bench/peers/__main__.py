@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare()
     chosen = arguments.only or [candidate.name for candidate in (*OURS, *PEERS)]
     plan = Plan(arguments.runs, arguments.list_size, arguments.limit, arguments.fill_limit, arguments.syncs)
-    told: dict[str, Any] = {"machine": machine(), "plan": dataclasses.asdict(plan), "measured": []}
+    report: dict[str, Any] = {"machine": machine(), "plan": dataclasses.asdict(plan), "measured": []}
     measured: list[Figures] = []
     try:
         for candidate in _in_turn(chosen, arguments.rounds):
@@ -48,10 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             figures = measure(candidate, dataclasses.replace(plan, list_size=0, counts_syncs=False) if seen else plan)
             measured.append(figures)
             print(_progress(figures), file=sys.stderr, flush=True)
-            told["measured"].append(dataclasses.asdict(figures))
+            report["measured"].append(dataclasses.asdict(figures))
             if arguments.report is not None:
-                arguments.report.write_text(json.dumps(told, indent=2) + "\n")
-    finally:  # what was measured is not lost if somebody ends this
+                arguments.report.write_text(json.dumps(report, indent=2) + "\n")
+    finally:  # an interrupt must not lose the figures
         print(table(measured))
     return int(any(figures.problem for figures in measured if figures.name.startswith("ours")))
 

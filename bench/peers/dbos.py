@@ -37,7 +37,7 @@ class Dbos(Candidate):
 
     @override
     def start(self, stand: Stand) -> None:
-        """PostgreSQL in a new directory, as somebody who is not root, because it refuses to run as root."""
+        """PostgreSQL in a new directory, as a user other than root, because it refuses to run as root."""
         (port,) = free_ports(1)
         user, data = _unprivileged(), stand.directory / "postgres"
         data.mkdir(mode=0o700)
@@ -54,7 +54,7 @@ class Dbos(Candidate):
 
 
 def _unprivileged() -> str | None:
-    """Whom to run it as; None: as ourselves."""
+    """Return the user to run it as; None: the current one."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}

@@ -82,8 +82,8 @@ def run(command: Sequence[str], *, cwd: Path | None = None, user: str | None = N
     except subprocess.TimeoutExpired as error:
         raise CandidateError(f"{Path(command[0]).name} took more than {INSTALL_SEC:.0f} s") from error
     if done.returncode:
-        told = " | ".join((done.stderr or done.stdout).split("\n"))[-600:]
-        raise CandidateError(f"{' '.join(command[:4])} …: {told}")
+        output = " | ".join((done.stderr or done.stdout).split("\n"))[-600:]
+        raise CandidateError(f"{' '.join(command[:4])} …: {output}")
     return done.stdout
 
 

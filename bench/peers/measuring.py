@@ -67,7 +67,7 @@ class Figures:
 
 
 def measure(candidate: Candidate, plan: Plan) -> Figures:
-    """Install, start, measure, stop. What goes wrong is told in the figures, with those that were there before."""
+    """Install, start, measure, stop. Problems are in the figures, beside those measured before."""
     figures = Figures(candidate.name, candidate.durable, candidate.remark)
     try:
         figures.versions = candidate.install()

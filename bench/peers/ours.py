@@ -17,7 +17,7 @@ class Ours(Candidate):
     """As it is by default."""
 
     name = "ours"
-    durable = "every commit: fsync before anybody is told of it (many share a sync)"
+    durable = "every commit: fsync before it is acknowledged (many share a sync)"
     durability: ClassVar[Durability] = "sync"
 
     @override

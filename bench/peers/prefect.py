@@ -31,7 +31,7 @@ class Prefect(Candidate):
 
     @override
     def start(self, stand: Stand) -> None:
-        """The server; flows are told where it is."""
+        """Start the server; flows get its address."""
         (port,) = free_ports(1)
         env = {
             "PREFECT_HOME": str(stand.directory / "prefect"),

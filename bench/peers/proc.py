@@ -1,4 +1,4 @@
-"""What /proc tells of processes: who descends from whom, what they have used, what they hold."""
+"""Read processes from /proc: their descendants, processor time and memory."""
 
 import os
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ def name(pid: int) -> str:
 
 
 def traced(pid: int) -> bool:
-    """Is somebody following all its threads?"""
+    """Return whether a tracer follows all its threads."""
     try:
         statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     except OSError:

@@ -48,7 +48,7 @@ class PublicPyoco(Candidate):
 
 
 class PublicPyocoMended(PublicPyoco):
-    """With the cancel repeated until it is heard; nothing else is changed."""
+    """With the cancel repeated until it has its effect; otherwise unchanged."""
 
     name = "pyoco-0.5.1-mended"
     remark = "its worker's lost cancel mended, or it would stop after some runs"

@@ -32,12 +32,12 @@ class Restate(Candidate):
             raise CandidateError(f"{SERVER} has no server for this platform")
         self._server = found[0]
         self._bin = python_environment("restate", REQUIREMENTS)
-        told = json.loads((found[0].parents[1] / "package.json").read_text())
-        return {"restate-server": told["version"], **python_versions(self._bin)}
+        package = json.loads((found[0].parents[1] / "package.json").read_text())
+        return {"restate-server": package["version"], **python_versions(self._bin)}
 
     @override
     def start(self, stand: Stand) -> None:
-        """The server, the service, and the server is told of the service."""
+        """Start the server and the service, and register the service."""
         ingress, admin, node, service = free_ports(4)
         env = {
             "RESTATE_BASE_DIR": str(stand.directory / "data"),

@@ -40,7 +40,7 @@ class Stand:
     def start(
         self, role: str, command: Sequence[str], *, env: Mapping[str, str] | None = None, user: str | None = None
     ) -> None:
-        """Start a process, whose output goes to a file. It is told to end if this one is killed."""
+        """Start a process, whose output goes to a file. It gets a signal if this one is killed."""
         setpriv = shutil.which("setpriv")
         tied = [setpriv, "--pdeathsig", "TERM", "--"] if setpriv is not None else []
         with (self.directory / f"{role}.log").open("ab") as log:
@@ -72,7 +72,7 @@ class Stand:
         if client.stdin is None or client.stdout is None:
             raise RuntimeError("a client has pipes")
         if question is not None:
-            with contextlib.suppress(BrokenPipeError):  # it ended: told below
+            with contextlib.suppress(BrokenPipeError):  # it ended: reported below
                 client.stdin.write(json.dumps(question).encode() + b"\n")
                 client.stdin.flush()
         ends_at, read = time.monotonic() + limit_sec, b""
@@ -114,7 +114,7 @@ class Stand:
         return proc.descendants(one.pid for role, one in self._started.items() if role != CLIENT)
 
     def _by_role(self) -> dict[str, set[int]]:
-        """The processes of each role; an embedded NATS server is a role of its own, whoever started it."""
+        """Return the processes of each role; an embedded NATS server is a role of its own."""
         roles: dict[str, set[int]] = {}
         for role, one in self._started.items():
             for pid in proc.descendants([one.pid]):
@@ -154,7 +154,7 @@ def adopt_orphans() -> None:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without settings that are meant for somebody else, and with the programs to be found."""
+    """Ours, without settings of other programs, and with the programs to be found."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYOCO_", "PYTHON", "PREFECT_"))}
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **extra}
 
@@ -169,7 +169,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def listening(port: int) -> Callable[[], bool]:
-    """Does somebody accept connections there?"""
+    """Return a condition: a process accepts connections there."""
 
     def accepts() -> bool:
         with socket.socket() as sock:

@@ -15,7 +15,7 @@ _ROW = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(?:fsync|fdat
 
 
 def count_syncs(pids: Iterable[int], work: Callable[[], object], directory: Path) -> int | None:
-    """Calls of fsync and fdatasync by these processes while ``work`` goes on; None if nobody can count."""
+    """Calls of fsync and fdatasync by these processes during ``work``; None if they cannot be counted."""
     if (strace := shutil.which("strace")) is None:
         return None
     followed, summary = sorted(pids), directory / "strace.txt"

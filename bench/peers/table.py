@@ -22,7 +22,7 @@ def table(measured: Sequence[Figures]) -> str:
     merged = [middle([figures for figures in measured if figures.name == name]) for name in names]
     lines = [_HEADLINE, f"syncs/run: alone / many in flight; data on {filesystem(Path(tempfile.gettempdir()))}", ""]
     lines += [_line(_HEAD), *(_row(figures) for figures in merged), ""]
-    lines += [_told(figures) for figures in merged]
+    lines += [_details(figures) for figures in merged]
     lines += ["", *_beside_ours(measured)]
     return "\n".join(lines).rstrip()
 
@@ -87,7 +87,7 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def _told(figures: Figures) -> str:
+def _details(figures: Figures) -> str:
     words = [f"durable: {figures.durable}", figures.remark, *figures.notes]
     if figures.in_flight:
         words.append(f"{figures.single_runs} runs alone, {figures.many_runs} with {figures.in_flight} in flight")

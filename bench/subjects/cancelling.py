@@ -1,4 +1,4 @@
-"""How long after its cancel was asked for a cooperative run is seen to have ended, by somebody who watches it."""
+"""The time from the request of a cancel until a watcher sees the end of a cooperative run."""
 
 import asyncio
 import statistics
@@ -18,11 +18,11 @@ FLOWS = {"held": "a coroutine", "held-thread": "a thread that looks every 2 ms"}
 def rows(size: Size) -> Iterator[Row]:
     """Coroutines and threads, durable."""
     with one_site() as site:
-        for flow, told in FLOWS.items():
+        for flow, kind in FLOWS.items():
             times = asyncio.run(_cancelled(site.port, flow, size.choose(200, 20)))
             subject = "cancel, from the request to CANCELLED seen"
-            yield Row(subject, f"{told}, p50", statistics.median(times), "ms")
-            yield Row(subject, f"{told}, p99", percentile(times, 0.99), "ms", goal=P99_MS_AT_MOST)
+            yield Row(subject, f"{kind}, p50", statistics.median(times), "ms")
+            yield Row(subject, f"{kind}, p99", percentile(times, 0.99), "ms", goal=P99_MS_AT_MOST)
 
 
 async def _cancelled(port: int, flow: str, count: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""What it costs to have runs that wait for somebody, and runs whose tasks are at work, when nothing happens."""
+"""The cost of runs that wait for input, and of runs whose tasks run, while nothing happens."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ async def _hold(site: Site, kind: str, count: int) -> None:
 
 
 async def idle_percent(site: Site, seconds: float) -> float:
-    """Of one core, by all processes, while nobody asks for anything; they have some time to come to rest before."""
+    """Return the load of all processes in percent of one core without requests, after some time to settle."""
     await asyncio.sleep(seconds / 3)
     meter = Meter(site.stand)
     await asyncio.sleep(seconds)

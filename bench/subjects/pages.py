@@ -13,7 +13,7 @@ from bench.rows import Row, Size
 from bench.serving import stand_here
 from bench.stored import Filled, filled_sites
 from pyoco_server.app.ports import Cursor
-from pyoco_server.gateway.cursors import encode_cursor
+from pyoco_server.gateway.schemas.parameters import encode_cursor
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 RATIO_AT_MOST = 1.5
@@ -33,11 +33,11 @@ def rows(size: Size) -> Iterator[Row]:
             times = asyncio.run(page_ms(filled, paths, size.choose(PAGES, 50)))
             for one, took in zip(filled, times, strict=True):
                 yield Row(subject, f"of {one.size:,} runs", took, "ms")
-            told = f"{filled[-1].size:,} runs to {filled[0].size:,}"
-            yield Row(subject, told, times[-1] / times[0], "times", goal=RATIO_AT_MOST)
+            note = f"{filled[-1].size:,} runs to {filled[0].size:,}"
+            yield Row(subject, note, times[-1] / times[0], "times", goal=RATIO_AT_MOST)
         subject, most = "a gateway starts", filled[-1]
-        told = f"{most.size / most.indexed_sec:,.0f} runs/s, with all else a start takes"
-        yield Row(subject, f"on {most.size:,} runs, without an index", most.indexed_sec, "s", note=told)
+        note = f"{most.size / most.indexed_sec:,.0f} runs/s, with all else a start takes"
+        yield Row(subject, f"on {most.size:,} runs, without an index", most.indexed_sec, "s", note=note)
         yield Row(subject, f"on {most.size:,} runs, with the index of before", most.started_sec, "s")
     if problem:
         raise RuntimeError(problem.removeprefix("; "))

@@ -1,4 +1,4 @@
-"""How long after a waiting run was resumed it is seen to have gone on to its end, by somebody who watches it."""
+"""The time from the resume of a waiting run until a watcher sees its end."""
 
 import asyncio
 import statistics

@@ -39,7 +39,7 @@ def _measured(kind: str, ours: Ours, workers: int, size: Size) -> Iterator[Row]:
         below = _floor(site, per_run, runs) if workers == 1 else None
         yield from _rows(subject, figures, below)
         if workers == 1:
-            yield Row(subject, "messages stored on NATS", sum(per_run.values()), "a run", note=_told(per_run))
+            yield Row(subject, "messages stored on NATS", sum(per_run.values()), "a run", note=_words(per_run))
             if figures.disk_sync_ms is not None:
                 yield Row(subject, "one sync of a small write just before", figures.disk_sync_ms, "ms")
 
@@ -77,5 +77,5 @@ def _floor(site: Site, per_run: dict[str, float], runs: int) -> Measured:
     return asyncio.run(floor(site.durability, operations, runs=runs))
 
 
-def _told(per_run: dict[str, float]) -> str:
+def _words(per_run: dict[str, float]) -> str:
     return ", ".join(f"{name} {count:.1f}" for name, count in per_run.items())

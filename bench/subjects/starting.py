@@ -38,7 +38,7 @@ async def _started() -> tuple[float, float]:
 
 
 async def _first_submission(asker: Asker) -> str:
-    """As soon as somebody takes it."""
+    """Submit as soon as a gateway accepts it."""
     while True:
         try:
             return await asker.submit("three")

@@ -20,8 +20,8 @@ def rows(size: Size) -> Iterator[Row]:
         took, cpu = asyncio.run(whole_run(site, f"chain-{CHAIN}", size.choose(30, 5)))
         floor = asyncio.run(append_ms(site.durability, CHAIN * size.choose(10, 2)))
         subject = f"chain of {CHAIN} no-op steps, durable"
-        told = "floor: one raw append a step, one after the other"
-        yield Row(subject, "time a step", took / CHAIN, "ms", floor=floor, note=told)
+        note = "floor: one raw append a step, one after the other"
+        yield Row(subject, "time a step", took / CHAIN, "ms", floor=floor, note=note)
         yield Row(subject, "CPU a step, all but the client", cpu / CHAIN, "ms")
         took, cpu = asyncio.run(whole_run(site, f"fan-{FAN}", size.choose(10, 2)))
         subject = f"fan-out of {FAN:,} no-op steps, durable"

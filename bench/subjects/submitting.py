@@ -1,4 +1,4 @@
-"""Submissions over HTTP that nobody takes: what the gateway alone can do."""
+"""Submissions over HTTP without a worker: the limit of the gateway alone."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ async def submitted(site: Site, count: int) -> tuple[float, float, dict[str, flo
 
     async def submit() -> None:
         nonlocal done
-        await asker.http.ask("POST", "/runs", {"flow_name": "three", "tag": "nobody"})
+        await asker.http.ask("POST", "/runs", {"flow_name": "three", "tag": "unserved"})
         done += 1
 
     meter = Meter(site.stand)

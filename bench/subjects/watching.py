@@ -14,13 +14,13 @@ AT_REST_SEC = 0.5
 
 
 def rows(size: Size) -> Iterator[Row]:
-    """One change, told to all."""
+    """One change that is sent to all."""
     most = str(2 * max(WATCHERS))
     with one_site(workers=0, env={"PYOCO_WATCH_MAX_PER_CLIENT": most, "PYOCO_WATCH_MAX_CONNECTIONS": most}) as site:
         asyncio.run(_watched(site, 10))
         for watchers in WATCHERS:
-            told = [asyncio.run(_watched(site, watchers)) for _ in range(size.choose(5, 2))]
-            last, cpu, kib = (statistics.median(figures) for figures in zip(*told, strict=True))
+            samples = [asyncio.run(_watched(site, watchers)) for _ in range(size.choose(5, 2))]
+            last, cpu, kib = (statistics.median(figures) for figures in zip(*samples, strict=True))
             subject = f"{watchers:,} watchers of one run"
             yield Row(subject, "a change, until the last has seen it", last, "ms")
             yield Row(subject, "CPU of the gateway, a watcher and change", cpu, "ms")
@@ -30,10 +30,10 @@ def rows(size: Size) -> Iterator[Row]:
 async def _watched(site: Site, watchers: int) -> tuple[float, float, float]:
     """Milliseconds until the last has seen a cancel; of the gateway, milliseconds and kibibytes a watcher.
 
-    Nobody takes the run, so that nothing else changes it.
+    No worker takes the run, so that nothing else changes it.
     """
     asker = Asker(site.port)
-    run_id = str((await asker.http.ask("POST", "/runs", {"flow_name": "three", "tag": "nobody"}))["run_id"])
+    run_id = str((await asker.http.ask("POST", "/runs", {"flow_name": "three", "tag": "unserved"}))["run_id"])
     meter = Meter(site.stand)
     watches = [await Watch.open(site.port, run_id) for _ in range(watchers)]
     await asyncio.gather(*(watch.event() for watch in watches))

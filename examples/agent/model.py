@@ -22,7 +22,7 @@ class Clerk:
     """A model without a mind: looks up the order, refunds it, writes to the customer. Good for tests, and for free."""
 
     def next_step(self, goal: str, history: Sequence[Turn]) -> dict[str, Any]:
-        """The first tool that has not been used yet; an answer if all were, or if somebody said no."""
+        """Return the first tool that was not used; an answer if all were used, or if a person refused one."""
         order = next((word.rstrip(".,") for word in goal.split() if "-" in word), "A-1")
         refused = [turn["tool"] for turn in history if not turn["allowed"]]
         if refused:

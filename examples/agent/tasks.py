@@ -44,9 +44,9 @@ def act(ctx: TaskContext, think: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(act: dict[str, Any]) -> str:
-    """What came of it; a run that used up its rounds says so."""
-    told: str = act.get("answer", "I have not come to an end")
-    return told
+    """Return the answer, or say that the rounds are used up."""
+    text: str = act.get("answer", "I have not come to an end")
+    return text
 
 
 def _history(ctx: TaskContext) -> list[dict[str, Any]]:

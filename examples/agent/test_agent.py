@@ -27,7 +27,7 @@ def _decided(tester: FlowTester, answer: str) -> dict[str, Any]:
 
 
 def test_it_asks_before_it_pays(flow_tester: FlowTester) -> None:
-    """Looking up needs nobody; the refund waits for a person; then it goes on by itself."""
+    """Looking up needs no person; the refund waits for one; then the run continues by itself."""
     results = _decided(flow_tester, "yes please")
     assert results["answer"] == "B-9: refunded, and Ada knows"
     assert [(turn["tool"], turn["allowed"]) for turn in results["act"]["history"]] == [
@@ -38,14 +38,14 @@ def test_it_asks_before_it_pays(flow_tester: FlowTester) -> None:
 
 
 def test_a_no_is_a_no(flow_tester: FlowTester) -> None:
-    """Nothing is paid, and the model is told."""
+    """Nothing is paid, and the model gets the refusal."""
     results = _decided(flow_tester, "no")
     assert results["answer"] == "B-9: I was not allowed to refund"
     assert results["act"]["history"][1]["result"] is None
 
 
-def test_nobody_answers(flow_tester: FlowTester) -> None:
-    """A day passes at once; silence is no consent."""
+def test_without_an_answer_the_agent_does_not_pay(flow_tester: FlowTester) -> None:
+    """The clock of the test jumps a day ahead; the default answer is no."""
     result = flow_tester.run(flow, GOAL)
     assert result.results["answer"] == "B-9: I was not allowed to refund"
 

@@ -1,1 +1,1 @@
-"""A refund somebody has to agree to, within two days."""
+"""A refund that a person must approve within two days."""

@@ -29,7 +29,7 @@ decision = wait(
         },
     },
     deadline_sec=2 * DAY_SEC,
-    default={"approved": False, "by": "nobody in time"},
+    default={"approved": False, "by": "no answer in time"},
 )
 
 

@@ -22,7 +22,7 @@ def _brought_to_the_wait(tester: FlowTester) -> str:
 
 
 @pytest.mark.parametrize(("approved", "refunded"), [(True, 128), (False, 0)])
-def test_somebody_decides(flow_tester: FlowTester, *, approved: bool, refunded: int) -> None:
+def test_the_answer_decides(flow_tester: FlowTester, *, approved: bool, refunded: int) -> None:
     """The answer is the result of the wait."""
     run_id = _brought_to_the_wait(flow_tester)
     flow_tester.resume(run_id, "decision", {"approved": approved, "by": "grace"})
@@ -31,10 +31,10 @@ def test_somebody_decides(flow_tester: FlowTester, *, approved: bool, refunded: 
     assert result.results["settle"] == {"order": "A-7", "refunded": refunded, "decided_by": "grace"}
 
 
-def test_nobody_decides(flow_tester: FlowTester) -> None:
+def test_without_an_answer_the_default_decides(flow_tester: FlowTester) -> None:
     """Two days pass at once, and nothing is paid."""
     result = flow_tester.run(refund)
-    assert result.results["settle"] == {"order": "A-1001", "refunded": 0, "decided_by": "nobody in time"}
+    assert result.results["settle"] == {"order": "A-1001", "refunded": 0, "decided_by": "no answer in time"}
 
 
 def test_a_day_is_not_too_long(flow_tester: FlowTester) -> None:
@@ -55,7 +55,7 @@ def test_an_answer_that_does_not_fit_is_refused(flow_tester: FlowTester, answer:
     assert_completed(flow_tester.wait(run_id))
 
 
-def test_somebody_cancels(flow_tester: FlowTester) -> None:
+def test_a_cancel_ends_the_wait(flow_tester: FlowTester) -> None:
     """Nothing that follows the wait is begun."""
     run_id = _brought_to_the_wait(flow_tester)
     flow_tester.cancel(run_id, "the customer kept it")

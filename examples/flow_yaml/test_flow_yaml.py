@@ -21,7 +21,7 @@ def test_a_small_order_goes_into_a_box(flow_tester: FlowTester) -> None:
     assert nodes_of(result, "pack_crate") == []
 
 
-def test_a_large_order_nobody_confirms_fails_after_a_day(flow_tester: FlowTester) -> None:
+def test_a_large_order_without_confirmation_fails_after_a_day(flow_tester: FlowTester) -> None:
     """A day in no time. Steps inside a switch have its name before theirs."""
     result = flow_tester.run(flow, {"address": ADDRESS, "amount": 99})
     assert_succeeded(result, ":switch/pack_crate")

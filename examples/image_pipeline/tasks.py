@@ -1,7 +1,7 @@
 """The functions image_pipeline.yaml names. Pictures travel as files, and only their names through the flow.
 
-A name is small and stays the same; so a round that is done again writes the same file again, and whoever puts the sheet
-together finds every picture by its name, on whichever worker it was made (if they share the folder).
+A name is small and does not change; so a round that is done again writes the same file again, and the task that makes
+the sheet finds every picture by its name, whichever worker made it (if the workers share the folder).
 """
 
 # mypy: disable-error-code="import-untyped"

@@ -1,1 +1,1 @@
-"""A training that takes long, tells how far it is, stops when asked to, and goes on where it stopped."""
+"""A long training that reports its progress, stops when asked to, and continues where it stopped."""

@@ -1,4 +1,4 @@
-"""A training that takes long: it tells how far it is, stops when asked to, and goes on from its last checkpoint.
+"""A long training that reports its progress, stops when asked to, and continues from its last checkpoint.
 
 The model is a straight line through noisy points, found by gradient descent: small enough to read, slow enough to
 watch.
@@ -20,7 +20,7 @@ SLOPE, OFFSET = 3.0, -1.0
 
 @task
 def load_data(points: int = 200, seed: int = 7) -> list[list[float]]:
-    """Points around a line. The seed is a parameter: whoever calls this again gets the same data."""
+    """Return points around a line. The seed is a parameter, so every call returns the same data."""
     chance = random.Random(seed)  # noqa: S311 (no secret)
     xs = [chance.uniform(-1, 1) for _ in range(points)]
     return [[x, SLOPE * x + OFFSET + chance.gauss(0, 0.1)] for x in xs]
@@ -34,7 +34,7 @@ def train(
     epoch_sec: float = 0.1,
     checkpoint: str = "artifacts/checkpoint.json",
 ) -> dict[str, Any]:
-    """Learn, an epoch at a time. Between two epochs: keep what there is, tell how far it is, look whether to stop."""
+    """Train one epoch at a time; after each, write a checkpoint, report progress, and check for a cancel."""
     model = _kept(Path(checkpoint))
     while model["epoch"] < epochs:
         if ctx.is_cancelled:
@@ -64,7 +64,7 @@ def _epoch(model: dict[str, Any], data: list[list[float]], rate: float = 0.3) ->
 
 
 def _kept(file: Path) -> dict[str, Any]:
-    """Where the last one stopped: another run, or an attempt of this one whose worker died."""
+    """Return the last checkpoint, of another run or of an earlier attempt whose worker died."""
     if not file.exists():
         return {"epoch": 0, "slope": 0.0, "offset": 0.0, "loss": 0.0}
     model: dict[str, Any] = json.loads(file.read_text())
@@ -72,7 +72,7 @@ def _kept(file: Path) -> dict[str, Any]:
 
 
 def _keep(model: dict[str, Any], file: Path) -> None:
-    """All of it or nothing: whoever is killed in the middle leaves the checkpoint before."""
+    """Replace the file as a whole: a process that is killed meanwhile leaves the previous checkpoint."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     new.write_text(json.dumps(model))

@@ -27,7 +27,7 @@ def _checkpoint(folder: Path) -> dict[str, Any]:
     return model
 
 
-def test_it_learns_and_tells_how_far_it_is(flow_tester: FlowTester, tmp_path: Path) -> None:
+def test_it_learns_and_reports_progress(flow_tester: FlowTester, tmp_path: Path) -> None:
     """The last report of a task is always kept; of many in a short time some may be left out."""
     result = flow_tester.run(training, _params(tmp_path))
     assert_completed(result)
@@ -37,7 +37,7 @@ def test_it_learns_and_tells_how_far_it_is(flow_tester: FlowTester, tmp_path: Pa
     assert result.results["evaluate"]["worst"] < 0.5
 
 
-def test_a_cancelled_training_goes_on_where_it_stopped(flow_tester: FlowTester, tmp_path: Path) -> None:
+def test_a_cancelled_training_continues_where_it_stopped(flow_tester: FlowTester, tmp_path: Path) -> None:
     """Cancel after the first report; another run does only what is left."""
 
     def has_begun(state: ExecutionState) -> bool:

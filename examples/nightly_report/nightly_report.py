@@ -51,13 +51,13 @@ def report(ctx: TaskContext, sales: list[dict[str, Any]], stock: dict[str, int])
 
 @task
 def announce(report: dict[str, Any], chat: str = "http://127.0.0.1:9000") -> str:
-    """Tell people; nice to have."""
+    """Announce the report; it may fail."""
     answer: str = _ask(f"{chat}/announce.json?lines={len(report['lines'])}")
     return answer
 
 
-# Up to five more tries, after about 1, 4, 16, 60 and 60 seconds. A fifth of each pause is left to chance, so that a
-# source that comes back is not asked by everybody at the same moment.
+# Up to five more attempts, after about 1, 4, 16, 60 and 60 seconds. A fifth of each pause is random, so that many runs
+# do not query a source at the same moment when it is available again.
 patient = Backoff(kind=BackoffKind.EXPONENTIAL, delay_sec=1, factor=4, cap_sec=60, jitter=0.2)
 for source in (sales, stock):
     options(source, retries=5, backoff=patient, timeout_sec=20)

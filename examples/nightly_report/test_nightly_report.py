@@ -26,7 +26,7 @@ from pyoco_server.testing import (
 ANSWERS: Final[dict[str, Any]] = {
     "/sales.json": [{"item": "tea", "count": 2}, {"item": "rice", "count": 1}, {"item": "tea", "count": 3}],
     "/stock.json": {"tea": 10, "rice": 4},
-    "/announce.json": "told",
+    "/announce.json": "announced",
 }
 
 
@@ -48,7 +48,7 @@ class Source:
                     self.wfile.write(json.dumps(ANSWERS[path]).encode())
 
             def log_message(self, *_: object) -> None:  # type: ignore[explicit-override]  # needs Python 3.12
-                """Nobody reads it."""
+                """Print nothing."""
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})

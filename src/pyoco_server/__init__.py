@@ -1,22 +1,22 @@
 """Durable workflows: a pure event-sourced core, an engine that runs flows on it, and a platform around both.
 
-What is listed here is loaded when it is first used: a child process that runs one task, or a program that only submits
-runs, does not pay for the rest.
+The names in ``__all__`` are imported at their first use: a child process that runs one task, or a program that only
+submits runs, imports nothing else.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pyoco_server.app.context import TaskContext
+    from pyoco_server.app.runtime.context import TaskContext
     from pyoco_server.client import ApiError, AsyncClient, Client, GatewayUnreachableError, WaitTimeoutError
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.engine import Engine, RunResult
     from pyoco_server.errors import TaskInterrupted
     from pyoco_server.flows.authoring import options, wait
     from pyoco_server.flows.errors import FlowError
-    from pyoco_server.flows.flow_yaml import read_flow_yaml
     from pyoco_server.flows.model import Backoff, BackoffKind, Interrupt, Isolation
+    from pyoco_server.flows.yaml.document import read_flow_yaml
     from pyoco_server.http_client import PyocoHttpClient
     from pyoco_server.logs import configure_logging
     from pyoco_server.nats_worker import PyocoNatsWorker
@@ -60,12 +60,12 @@ _HOMES: Final = {
     "PyocoHttpClient": "pyoco_server.http_client",
     "PyocoNatsWorker": "pyoco_server.nats_worker",
     "RunResult": "pyoco_server.engine",
-    "TaskContext": "pyoco_server.app.context",
+    "TaskContext": "pyoco_server.app.runtime.context",
     "TaskInterrupted": "pyoco_server.errors",
     "WaitTimeoutError": "pyoco_server.client",
     "configure_logging": "pyoco_server.logs",
     "options": "pyoco_server.flows.authoring",
-    "read_flow_yaml": "pyoco_server.flows.flow_yaml",
+    "read_flow_yaml": "pyoco_server.flows.yaml.document",
     "wait": "pyoco_server.flows.authoring",
 }
 
@@ -77,7 +77,7 @@ _REPLACED: Final = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 whatever the name stands for
-    """Load what was asked for."""
+    """Import the name from its module."""
     if name in _REPLACED:  # AttributeError would be replaced by "cannot import name"
         raise ImportError(f"pyoco_server.{name} of 0.5.1 is gone: {_REPLACED[name]} (docs/howto/migrate.md)")
     if name not in _HOMES:
@@ -86,5 +86,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 whatever the name stands for
 
 
 def __dir__() -> list[str]:
-    """What there is, loaded or not."""
+    """Return all names, imported or not."""
     return sorted([*globals(), *__all__])

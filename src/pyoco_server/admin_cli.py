@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from pyoco_server.cli import server
-from pyoco_server.cli.output import note
-from pyoco_server.cli.parsing import Parser, add_version, run_command_line
+from pyoco_server.cli.server import main as server
+from pyoco_server.cli.shared.output import note
+from pyoco_server.cli.shared.parsing import Parser, add_version, run_command_line
 
 _EXAMPLE: Final = "pyoco-server-admin api-key create --tenant acme"
 _IS_NOW: Final = "note: pyoco-server-admin api-key is kept for programs written for 0.5.1; use 'pyoco-server keys'"

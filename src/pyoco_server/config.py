@@ -115,14 +115,14 @@ class NatsBackendConfig:
 
 
 def _by_field(problem: str) -> str:
-    """The problem of a variable, told of the field."""
+    """Return the problem of a variable with the name of its field instead."""
     for field, variable in _VARIABLES.items():
         problem = problem.replace(f"{variable}=", f"{field}=")
     return f"NatsBackendConfig: {problem}"
 
 
 def _values(settings: Settings) -> dict[str, Any]:
-    """The fields' values, as their types are."""
+    """Return the values of the fields, in their types."""
     found: dict[str, Any] = {}
     for section in type(settings).model_fields:
         of_section = getattr(settings, section)

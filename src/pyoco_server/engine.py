@@ -17,17 +17,16 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.executor.local import LocalExecutor
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
-from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.adapters.workshop import LocalWorkshop
-from pyoco_server.app.execution import Listener
-from pyoco_server.app.outputs import Outputs
-from pyoco_server.app.plans import Plans
-from pyoco_server.app.ports import Clock, EventLog, OutputStore, Workshop
-from pyoco_server.app.results import results_of
-from pyoco_server.app.run import Run, RunServices
+from pyoco_server.adapters.memory.registries import MemoryOutputStore
+from pyoco_server.adapters.system import SystemClock, uuid_maker
+from pyoco_server.app.ports import Clock, EventLog, OutputStore, TaskExecutor
+from pyoco_server.app.runtime.execution import Listener
+from pyoco_server.app.runtime.outputs import Outputs
+from pyoco_server.app.runtime.plan_cache import PlanCache
+from pyoco_server.app.runtime.results import results_of
+from pyoco_server.app.runtime.run import Run, RunServices
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.binding import bind
@@ -97,7 +96,7 @@ class Engine:
         artifacts: str | Path = "artifacts",
         cancel_grace_sec: float = 10.0,
         seed: int | None = None,
-        workshop: Workshop | None = None,
+        executor: TaskExecutor | None = None,
         outputs: OutputStore | None = None,
         result_key: str | None = None,
     ) -> None:
@@ -110,18 +109,18 @@ class Engine:
         self._thread = threading.Thread(target=self._loop.run_forever, name="pyoco-engine", daemon=True)
         self._thread.start()
         self._log = log or MemoryEventLog()
-        self._workshop: Workshop = workshop or LocalWorkshop(
+        self._executor: TaskExecutor = executor or LocalExecutor(
             threads=threads, processes=processes, shield_sec=cancel_grace_sec
         )
         self._services = RunServices(
             log=self._log,
             clock=clock or SystemClock(),
             new_id=uuid_maker(),
-            workshop=self._workshop,
+            executor=self._executor,
             outputs=Outputs(
                 outputs or MemoryOutputStore(), key=_KEY_HERE if result_key is None else result_key.encode()
             ),
-            plans=Plans(),
+            plans=PlanCache(),
             artifacts=Path(artifacts),
             worker_id=f"engine-{uuid.uuid4()}",
             grace_sec=cancel_grace_sec,
@@ -165,15 +164,15 @@ class Engine:
         run_id: str | None = None,
         listener: Listener | None = None,
     ) -> str:
-        """Set a flow going and return its run id.
+        """Start a flow and return its run id.
 
-        ``listener`` is told of every commit, in the order of the log, on the engine's own thread: it must be quick.
+        ``listener`` is called with every commit, in the order of the log, on the engine's own thread: it must be quick.
         """
         return self._await(self._start(flow, params or {}, run_id or str(uuid.uuid4()), listener))
 
     def take_up(self, flow: Flow | FlowModel, run_id: str) -> str:
-        """Go on with a run that another process left in the log; the flow must be the one it was started with."""
-        return self._await(self._take_up(flow, run_id))
+        """Continue a run that another process left in the log, on the graph in the log; the flow gives functions."""
+        return self._await(self._resume_from_log(flow, run_id))
 
     def wait(self, run_id: str) -> RunResult:
         """Wait for a run to end."""
@@ -233,11 +232,11 @@ class Engine:
     async def _run_to_the_end(self, flow: Flow | FlowModel, params: Mapping[str, Any], run_id: str) -> RunResult:
         return await self._wait(await self._start(flow, params, run_id))
 
-    async def _take_up(self, flow: Flow | FlowModel, run_id: str) -> str:
+    async def _resume_from_log(self, flow: Flow | FlowModel, run_id: str) -> str:
         events, _ = await self._log.read(run_id)
         if not events:
             raise UnknownRunError(run_id)
-        if run_id in self._runs:  # it is in good hands already
+        if run_id in self._runs:  # this engine drives it already
             return run_id
         model, functions = _authored(flow)
         self._go_on(Run(run_id, model, functions, self._services))
@@ -256,7 +255,7 @@ class Engine:
 
     async def _to_the_end(self, run: Run) -> RunResult:
         try:
-            state = await run.go_on()
+            state = await run.drive_to_end()
             return RunResult(run.run_id, state, run.results)
         finally:
             self._runs.pop(run.run_id, None)
@@ -275,7 +274,7 @@ class Engine:
         for end in going:
             end.cancel()
         await asyncio.gather(*going, return_exceptions=True)
-        await self._workshop.close()
+        await self._executor.close()
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:  # callers that still wait for something must not wait for ever
             task.cancel()

@@ -13,12 +13,12 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import deprecated
 
-from pyoco_server.app.key_errors import ApiKeyRequiredError
+from pyoco_server.app.api_keys.errors import ApiKeyRequiredError
 from pyoco_server.bootstrap.gateway import open_gateway
-from pyoco_server.cli.log_setup import begin_logging
+from pyoco_server.cli.shared.startup import begin_logging
 from pyoco_server.gateway.app import create_app as gateway_app
-from pyoco_server.gateway.auth_exposure import is_loopback
 from pyoco_server.gateway.errors import answer_to
+from pyoco_server.gateway.exposure import is_loopback
 from pyoco_server.gateway.services import Services
 from pyoco_server.logs import HTTP_SERVICE
 from pyoco_server.settings import Settings, load_settings
@@ -42,13 +42,13 @@ async def _opened(settings: Settings) -> AsyncIterator[Services]:
         storage = settings.storage.model_copy(update={"data_dir": Path(directory)})
         async with open_gateway(settings.model_copy(update={"storage": storage})) as services:
             yield services
-            services.ends.close()
+            services.hub.close()
 
 
 class _ThisMachineOnly:
-    """Refuses requests that arrive on an address that others can reach, while nobody is asked for an API key.
+    """Refuses requests that arrive on an address that other machines can reach, while no API key is required.
 
-    Where the application listens is decided outside of it, so that it cannot be checked at the start.
+    The server around the application decides where it listens, so this cannot be checked at the start.
     """
 
     def __init__(self, app: ASGIApp) -> None:

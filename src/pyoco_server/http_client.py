@@ -8,10 +8,11 @@ from typing import Any
 import httpx
 from typing_extensions import deprecated
 
-from pyoco_server.client import ApiError, Client, GatewayUnreachableError, calls
-from pyoco_server.client.calls import Filters
-from pyoco_server.client.steps import Sent
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.client import ApiError, Client, GatewayUnreachableError
+from pyoco_server.client import requests as calls
+from pyoco_server.client.requests import Filters
+from pyoco_server.client.sans_io import Sent
+from pyoco_server.core.json_codec import JsonObject
 
 CANCEL_WAIT_SEC = 30
 

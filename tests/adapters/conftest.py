@@ -1,4 +1,4 @@
-"""One nats-server for all tests of the adapters; every test has names of its own on it."""
+"""One nats-server for all tests of the adapters; every test uses names of its own on it."""
 
 import asyncio
 import itertools
@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.resources import provision
-from tests.adapters.nats_server import NatsServer, names_for
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
+from tests.adapters.real_nats import NatsServer, names_for
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -21,20 +21,21 @@ _numbers = itertools.count(1)
 class JetStream:
     """A server and names on it; ``run`` gives a coroutine a connection with everything provisioned."""
 
-    def __init__(self, server: NatsServer, names: Names) -> None:
+    def __init__(self, server: NatsServer, names: Names, *, plain: bool = False) -> None:
         self.server = server
         self.names = names
+        self.plain = plain
 
     def run(self, body: Callable[[Connection, Names], Awaitable[R]]) -> R:
         async def with_connection() -> R:
-            async with await connect(self.server.url, name="test") as connection:
+            async with await connect(self.server.url, name="test", plain=self.plain) as connection:
                 await provision(connection, self.names)
                 return await body(connection, self.names)
 
         return asyncio.run(with_connection())
 
     def forget(self) -> None:
-        """Delete all the streams, if the server is still there to be shared."""
+        """Delete the streams of this test; other tests share the server."""
 
         async def delete() -> None:
             async with await connect(self.server.url, name="test") as connection:
@@ -50,7 +51,7 @@ class JetStream:
 
 
 class Backend:
-    """Where a contract is tried: in memory or on JetStream."""
+    """The implementation under a contract test: in memory or on JetStream."""
 
     def __init__(self, jetstream: JetStream | None) -> None:
         self.jetstream = jetstream
@@ -76,7 +77,7 @@ class Backend:
         async def open_port() -> P:
             if self.jetstream is None:
                 return shared
-            connection = await connect(self.jetstream.server.url, name="test")
+            connection = await connect(self.jetstream.server.url, name="test", plain=self.jetstream.plain)
             connections.append(connection)
             await provision(connection, self.jetstream.names)
             return on_jetstream(connection, self.jetstream.names)
@@ -90,11 +91,22 @@ class Backend:
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """The shared server. Tests must not stop it; ``own_nats_server`` is for those."""
+    """The shared server. A test that stops its server uses ``own_nats_server``."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
+    asyncio.run(_add_permanent_stream(server))
     yield server
     server.kill()
+
+
+async def _add_permanent_stream(server: NatsServer) -> None:
+    """Add a stream that no test deletes.
+
+    After the last stream of an account is deleted, nats-server removes the directory of the account's streams in the
+    background; a stream that is created at that moment fails with 10049, "error creating store for stream".
+    """
+    async with await connect(server.url, name="test") as connection:
+        await connection.js.add_stream(name="PERMANENT", subjects=["permanent"])
 
 
 @pytest.fixture
@@ -106,15 +118,26 @@ def own_nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSe
     server.kill()
 
 
+@pytest.fixture(params=[False, True], ids=["fast", "plain"])
+def plain(request: pytest.FixtureRequest) -> bool:
+    """The path through nats-py: its private members, or its public API alone. A test that uses this runs over both."""
+    return bool(request.param)
+
+
 @pytest.fixture
-def jetstream(nats_server: NatsServer) -> Iterator[JetStream]:
-    """Names of one's own on the shared server."""
-    made = JetStream(nats_server, names_for(f"t{next(_numbers)}"))
+def jetstream(request: pytest.FixtureRequest, nats_server: NatsServer) -> Iterator[JetStream]:
+    """Names that only this test uses, on the shared server."""
+    is_plain = "plain" in request.fixturenames and request.getfixturevalue("plain")
+    made = JetStream(nats_server, names_for(f"t{next(_numbers)}"), plain=is_plain)
     yield made
     made.forget()
 
 
-@pytest.fixture(params=["memory", "jetstream"])
+@pytest.fixture(params=["memory", "jetstream", "jetstream-plain"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Both places a port is served from."""
-    return Backend(request.getfixturevalue("jetstream") if request.param == "jetstream" else None)
+    """Every implementation of the ports, JetStream over both paths through nats-py."""
+    if request.param == "memory":
+        return Backend(None)
+    made: JetStream = request.getfixturevalue("jetstream")
+    made.plain = request.param == "jetstream-plain"
+    return Backend(made)

@@ -1,4 +1,4 @@
-"""Events that can be told apart by a text."""
+"""Events with a text of the caller's choice, for tests that only need to distinguish events."""
 
 import functools
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from tests.core.samples import any_event
 
 @functools.cache
 def note(text: str) -> Event:
-    """The same event for the same text."""
+    """Return an event with this text; the same event for the same text."""
     return any_event("NODE_PROGRESS_REPORTED", message=text)
 
 
 def texts(events: Sequence[Event]) -> list[str]:
-    """What the notes say."""
+    """Return the texts of these events."""
     return [payload(event)["message"] for event in events]

@@ -1,6 +1,7 @@
-"""Every error of NATS, raised below the adapters: instead of one operation of a client, or of all of them."""
+"""Every error of NATS, injected below the adapters into one operation of a client or into all of them."""
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +12,8 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
-from pyoco_server.adapters.jetstream.client import Answer, NatsClient
-from pyoco_server.adapters.jetstream.connection import Connection
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.transport.client import NatsClient, RawReply
 
 _RANGES: Final = {
     400: "10002-10003 10005 10011 10013 10015-10022 10024-10027 10030-10034 10038 10040 10043-10044 10046 10054-10056 "
@@ -26,7 +27,7 @@ _RANGES: Final = {
     "10074 10096 10104 10110-10111 10117-10119 10194-10195",
     503: "10004 10008 10010 10023 10035-10036 10039 10063 10075-10077 10163",
 }
-"""The numbers of all errors JetStream can answer with, by the HTTP status it sends along (nats-server 2.15)."""
+"""The numbers of all errors of JetStream, by their HTTP status (nats-server 2.15)."""
 
 
 def _codes() -> Iterator[tuple[int, int]]:
@@ -46,7 +47,7 @@ _ARGUMENTS: Final[dict[type[Exception], tuple[Any, ...]]] = {
 
 
 def library_errors() -> list[Exception]:
-    """One of each class of error the library has, and what it lets through."""
+    """Return one error of each class of the library, and of each class that it lets through."""
     found: list[Exception] = [TimeoutError(), ConnectionResetError(), BrokenPipeError(), OSError("no route")]
     for module in (nats.errors, nats.js.errors):
         for _, kind in inspect.getmembers(module, inspect.isclass):
@@ -60,12 +61,12 @@ Fault = Exception | dict[str, Any]
 
 
 def answers(codes: Sequence[tuple[int, int]] = CODES) -> list[dict[str, Any]]:
-    """What the server answers with, for each of these errors."""
+    """Return the ``error`` object of the server for each of these errors."""
     return [{"code": code, "err_code": number, "description": f"the error {number}"} for code, number in codes]
 
 
 def named(fault: Fault) -> str:
-    """A short name for a fault."""
+    """Return a short name for a fault."""
     return f"{fault['err_code']}" if isinstance(fault, dict) else type(fault).__name__
 
 
@@ -79,39 +80,31 @@ _READS: Final = (
 
 
 def is_write(subject: str) -> bool:
-    """Does an operation on this subject change anything?"""
+    """Return whether an operation on this subject changes anything."""
     return not subject.startswith(_READS)
 
 
 def only(number: int) -> Callable[[int, str], bool]:
-    """Hits one operation: the first has the number 0."""
+    """Return a condition that hits one operation: the first has the number 0."""
     return lambda at, _subject: at == number
 
 
-class FaultyClient:
-    """Stands between a connection and its client, and lets operations fail.
+class FaultPlan:
+    """Decides which operations of a client fail, and records all of them. Without a fault, none fails."""
 
-    ``is_hit`` decides by the number (0 first) and the subject of an operation. What fails never reaches the server.
-    """
-
-    def __init__(self, connection: Connection, *, affects: Callable[[str], bool] = lambda _subject: True) -> None:
-        """``affects`` says of which subjects operations are counted; others never fail."""
-        self._affects = affects
+    def __init__(self, fault: Fault | None = None, is_hit: Callable[[int, str], bool] | None = None) -> None:
+        """``is_hit`` decides by the number (0 first) and the subject of an operation; without it, every one is hit."""
         self.subjects: list[str] = []
-        """Of the operations there were."""
         self.hits = 0
-        self._fault: Fault | None = None
-        self._is_hit: Callable[[int, str], bool] = lambda _number, _subject: False
-        self._stand_before(connection.nc)
+        self._fault = fault
+        self._is_hit = is_hit or (lambda _number, _subject: True)
 
-    def begin(self, fault: Fault | None = None, is_hit: Callable[[int, str], bool] | None = None) -> None:
-        """Count operations from now on, and let those fail; without arguments, none."""
-        self.subjects, self.hits, self._fault = [], 0, fault
-        self._is_hit = is_hit or (lambda _number, _subject: fault is not None)
+    def end(self) -> None:
+        """Let no operation fail from now on."""
+        self._fault = None
 
-    def _failing(self, subject: str, *, is_answered: bool = True) -> Fault | None:
-        if not self._affects(subject):
-            return None
+    def failing(self, subject: str, *, is_answered: bool = True) -> Fault | None:
+        """Record an operation; raise the fault, or return the ``error`` object that the server answers with."""
         number = len(self.subjects)
         self.subjects.append(subject)
         if self._fault is None or not self._is_hit(number, subject):
@@ -123,16 +116,69 @@ class FaultyClient:
             raise self._fault
         return self._fault
 
-    def _stand_before(self, client: NatsClient) -> None:
-        ask_for, request, tell, publish = client.ask_for, client.request, client.tell, client.publish
+
+class FaultyClient:
+    """Wraps the client of a connection, and lets operations fail. What fails never reaches the server.
+
+    Code inside :meth:`within` has a plan of its own, so that requests with different faults can run at once.
+    """
+
+    def __init__(self, connection: Connection, *, affects: Callable[[str], bool] = lambda _subject: True) -> None:
+        """Operations are counted, and can fail, on subjects for which ``affects`` is true."""
+        self._affects = affects
+        self._plan = FaultPlan()
+        self._own_plan = contextvars.ContextVar[FaultPlan | None]("the plan of this task", default=None)
+        self._wrap(connection.nc)
+
+    @property
+    def subjects(self) -> list[str]:
+        """The subjects of the operations since :meth:`begin`."""
+        return self._plan.subjects
+
+    @property
+    def hits(self) -> int:
+        """How many operations failed since :meth:`begin`."""
+        return self._plan.hits
+
+    def begin(self, fault: Fault | None = None, is_hit: Callable[[int, str], bool] | None = None) -> None:
+        """Count operations from now on, and let those fail; without arguments, none."""
+        self._plan = FaultPlan(fault, is_hit)
+
+    @contextlib.contextmanager
+    def within(self, plan: FaultPlan) -> Iterator[None]:
+        """Let operations of this task, and of the tasks it starts, follow ``plan`` instead."""
+        token = self._own_plan.set(plan)
+        try:
+            yield
+        finally:
+            self._own_plan.reset(token)
+
+    def _failing(self, subject: str, *, is_answered: bool = True) -> Fault | None:
+        plan = self._own_plan.get() or self._plan
+        return plan.failing(subject, is_answered=is_answered) if self._affects(subject) else None
+
+    def _wrap(self, client: NatsClient) -> None:
+        request_settled, request, publish_raw, publish = (
+            client.request_settled,
+            client.request,
+            client.publish_raw,
+            client.publish,
+        )
         in_request = contextvars.ContextVar("in a request, whose publish is no operation of its own", default=False)
 
-        async def faulty_ask_for(subject: str, payload: bytes, headers: bytes, settle: Any, *, timeout: float) -> Any:  # noqa: ASYNC109
+        async def faulty_request_settled(
+            subject: str,
+            payload: bytes,
+            headers: bytes,
+            settle: Any,
+            *,
+            timeout: float,  # noqa: ASYNC109
+        ) -> Any:
             error = self._failing(subject)
             if error is None:
-                return await ask_for(subject, payload, headers, settle, timeout=timeout)
+                return await request_settled(subject, payload, headers, settle, timeout=timeout)
             answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            settle(answered, Answer(msgspec.json.encode({"error": error}), None))
+            settle(answered, RawReply(msgspec.json.encode({"error": error}), None))
             return await answered
 
         async def faulty_request(subject: str, payload: bytes = b"", *args: Any, **options: Any) -> Msg:
@@ -143,18 +189,18 @@ class FaultyClient:
                     return await request(subject, payload, *args, **options)
                 finally:
                     in_request.reset(token)
-            return Msg(client, data=msgspec.json.encode({"error": error}))
+            return Msg(client, "", "", msgspec.json.encode({"error": error}))  # type: ignore[arg-type]  # as the client does
 
-        async def faulty_tell(subject: str, payload: bytes = b"", *, reply: str = "") -> None:
+        async def faulty_publish_raw(subject: str, payload: bytes = b"", *, reply: str = "") -> None:
             self._failing(subject, is_answered=False)
-            await tell(subject, payload, reply=reply)
+            await publish_raw(subject, payload, reply=reply)
 
         async def faulty_publish(subject: str, payload: bytes = b"", *args: Any, **options: Any) -> None:
             if not in_request.get():
                 self._failing(subject, is_answered=False)
             await publish(subject, payload, *args, **options)
 
-        client.ask_for = faulty_ask_for  # type: ignore[method-assign]
+        client.request_settled = faulty_request_settled  # type: ignore[method-assign]
         client.request = faulty_request  # type: ignore[method-assign]
-        client.tell = faulty_tell  # type: ignore[method-assign]
+        client.publish_raw = faulty_publish_raw  # type: ignore[method-assign]
         client.publish = faulty_publish  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A network that misbehaves on command, between a client and a server."""
+"""A TCP proxy between a client and a server that delays, drops or cuts connections on command."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 
 class Link:
-    """One connection of a client, with what is on its way to the server."""
+    """One connection of a client, and the data held back on its way to the server."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client = client
@@ -15,17 +15,17 @@ class Link:
         self.sent = 0
 
     def hold(self) -> None:
-        """Keep what the client sends from now on."""
+        """Hold back what the client sends from now on."""
         self.held = []
 
     def release(self) -> None:
-        """Let it go, and what follows."""
+        """Forward what was held back, and everything that follows."""
         held, self.held = self.held or [], None
         self.server.writelines(held)
 
 
 class Proxy:
-    """Passes everything on, until it is told otherwise."""
+    """Forwards all data, until a test cuts, pauses or drops it."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port

@@ -1,4 +1,4 @@
-"""Ids are UUIDs, and no two are the same: not in many threads, and not after a fork."""
+"""Ids are unique UUIDs, also in many threads and after a fork."""
 
 import os
 import random
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pyoco_server.adapters.ids import series_maker, uuid_maker
+from pyoco_server.adapters.system import series_maker, uuid_maker
 
 MAKERS = [uuid_maker, series_maker]
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_they_are_uuids_of_version_4(maker: Callable[[], Callable[[], str]]) -> None:
+def test_ids_are_uuids_of_version_4(maker: Callable[[], Callable[[], str]]) -> None:
     new_id = maker()
     for _ in range(1_000):
         made = new_id()
@@ -24,7 +24,7 @@ def test_they_are_uuids_of_version_4(maker: Callable[[], Callable[[], str]]) -> 
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_no_two_are_the_same(maker: Callable[[], Callable[[], str]]) -> None:
+def test_ids_are_unique(maker: Callable[[], Callable[[], str]]) -> None:
     shared, found = maker(), list[str]()
 
     def make() -> None:
@@ -41,7 +41,7 @@ def test_no_two_are_the_same(maker: Callable[[], Callable[[], str]]) -> None:
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_a_forked_child_makes_its_own(maker: Callable[[], Callable[[], str]]) -> None:
+def test_forked_child_makes_other_ids(maker: Callable[[], Callable[[], str]]) -> None:
     new_id = maker()
     new_id()
     reading, writing = os.pipe()
@@ -50,13 +50,13 @@ def test_a_forked_child_makes_its_own(maker: Callable[[], Callable[[], str]]) ->
         os.write(writing, "\n".join(new_id() for _ in range(100)).encode())
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        theirs = told.read().split("\n")
+    with os.fdopen(reading) as pipe:
+        theirs = pipe.read().split("\n")
     os.waitpid(child, 0)
     assert len(theirs) == 100
     assert not {*theirs} & {new_id() for _ in range(1_000)}
 
 
-def test_a_source_makes_them_predictable() -> None:
+def test_seeded_source_makes_predictable_ids() -> None:
     one, other = (uuid_maker(random.Random(7)) for _ in range(2))
     assert [one() for _ in range(5)] == [other() for _ in range(5)]

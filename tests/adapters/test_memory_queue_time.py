@@ -1,4 +1,4 @@
-"""The queue in memory lives by the clock it is given: hours of it take no time."""
+"""The queue in memory uses the clock it is given, so that simulated hours take no time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ def attempt(body: Callable[[MemoryWorkQueue, VirtualClock], Awaitable[R]], *, ma
     return asyncio.run(within_seconds())
 
 
-def test_a_job_comes_back_when_its_ack_wait_is_over() -> None:
+def test_job_is_redelivered_after_its_ack_wait() -> None:
     async def body(queue: MemoryWorkQueue, clock: VirtualClock) -> list[float]:
         begin = clock.now()
         moments: list[float] = []
@@ -37,7 +37,7 @@ def test_a_job_comes_back_when_its_ack_wait_is_over() -> None:
     assert attempt(body, max_deliver=4) == [0, 30, 80, 580]
 
 
-def test_a_pull_waits_as_long_as_it_was_told() -> None:
+def test_pull_ends_after_its_timeout() -> None:
     async def body(queue: MemoryWorkQueue, clock: VirtualClock) -> timedelta:
         begin = clock.now()
         assert await queue.pull("cpu", timeout_sec=86_400) is None
@@ -46,7 +46,7 @@ def test_a_pull_waits_as_long_as_it_was_told() -> None:
     assert attempt(body) == timedelta(days=1)
 
 
-def test_an_id_may_be_used_again_after_the_window() -> None:
+def test_dedup_id_may_be_used_again_after_the_window() -> None:
     async def body(queue: MemoryWorkQueue, clock: VirtualClock) -> list[int]:
         backlogs: list[int] = []
         for pause in (0, 119, 2, 60):
@@ -58,7 +58,7 @@ def test_an_id_may_be_used_again_after_the_window() -> None:
     assert attempt(body) == [1, 1, 2, 2]
 
 
-def test_those_who_wait_are_served_in_order() -> None:
+def test_waiting_pulls_get_jobs_in_order() -> None:
     async def body(queue: MemoryWorkQueue, clock: VirtualClock) -> list[int]:
         served: list[int] = []
 
@@ -78,7 +78,7 @@ def test_those_who_wait_are_served_in_order() -> None:
     assert attempt(body) == [0, 1, 2, 3, 4]
 
 
-def test_nothing_ever_stalls() -> None:
+def test_queue_in_memory_never_stalls() -> None:
     async def body(queue: MemoryWorkQueue, clock: VirtualClock) -> None:
         pulling = asyncio.ensure_future(queue.pull("cpu", timeout_sec=50))
         await clock.sleep(10)

@@ -33,27 +33,27 @@ def run(report: Path, *argv: str, fails: bool = False, first: float = 1.0) -> tu
     return command.run(command.parser().parse_args([*argv, "--report", str(report)]), show), shown
 
 
-def told(report: Path) -> list[tuple[str, float]]:
+def figures(report: Path) -> list[tuple[str, float]]:
     return [(row[PART], row["figure"]) for row in json.loads(report.read_text())["rows"]]
 
 
-def test_what_is_measured_apart_completes_the_report(tmp_path: Path) -> None:
+def test_subjects_measured_later_complete_the_report(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     assert run(report, "--only", "b", fails=True) == (1, [2.0])
     assert json.loads(report.read_text())["problems"] == {"b": "RuntimeError: it broke"}
     assert run(report, "--only", "a") == (0, [1.0])
-    assert told(report) == [("a", 1.0), ("b", 2.0)]
+    assert figures(report) == [("a", 1.0), ("b", 2.0)]
     assert run(report, "--only", "b") == (0, [2.0])
     assert json.loads(report.read_text())["problems"] == {}
     assert run(report, "--only", "a", first=5.0) == (0, [5.0])
-    assert told(report) == [("a", 5.0), ("b", 2.0)]
+    assert figures(report) == [("a", 5.0), ("b", 2.0)]
 
 
-def test_without_only_a_report_is_begun_anew(tmp_path: Path) -> None:
+def test_without_only_a_report_starts_empty(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text("something else")
     assert run(report) == (0, [1.0, 2.0])
-    assert told(report) == [("a", 1.0), ("b", 2.0)]
+    assert figures(report) == [("a", 1.0), ("b", 2.0)]
 
 
 def test_figures_that_do_not_belong_together_are_not_mixed(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_figures_that_do_not_belong_together_are_not_mixed(tmp_path: Path) -> No
         run(report, "--only", "a")
 
 
-def test_a_size_that_cannot_be_measured_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_size_that_cannot_be_measured_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     async def figure() -> float:
         return 1.5
 
@@ -88,13 +88,13 @@ def test_a_size_that_cannot_be_measured_is_told_with_the_reason(monkeypatch: pyt
     assert bounded.note == "; 10 could not be measured: it broke; 1,000 could not be measured: it took more than 0 s"
 
 
-def test_before_every_peer_comes_the_one_of_ours_that_promises_as_much() -> None:
+def test_before_every_peer_ours_with_the_same_durability_is_measured() -> None:
     def order(*chosen: str, rounds: int = 1) -> list[str]:
         return [candidate.name for candidate in _in_turn(chosen, rounds)]
 
-    everybody = ("ours", "ours-fast", "restate", "celery", "dbos")
+    candidates = ("ours", "ours-fast", "restate", "celery", "dbos")
     turn = ["ours", "restate", "ours-fast", "celery", "ours", "dbos"]
-    assert order(*everybody, rounds=2) == 2 * turn
+    assert order(*candidates, rounds=2) == 2 * turn
     assert order("ours", "ours-fast", "restate") == ["ours-fast", "ours", "restate"]
     assert order("ours") == ["ours"]
     assert order("celery") == ["celery"]

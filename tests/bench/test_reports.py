@@ -42,18 +42,18 @@ GROWTH = Plot("some-growth", "cost of a run", "runs", "ms", {"CPU": [(1, 2.0), (
         (Row("a", "b", 2.9, "/s", goal=3.0, goal_is="at least"), None, False),
     ],
 )
-def test_a_row_says_how_far_it_is_from_its_floor_and_whether_its_goal_is_met(
+def test_a_row_has_its_ratio_to_the_floor_and_whether_the_goal_is_met(
     row: Row, ratio: float | None, is_met: bool | None
 ) -> None:
     assert row.ratio == ratio
     assert row.is_met is is_met
-    assert row_from(json.loads(json.dumps(row.told()))) == row
+    assert row_from(json.loads(json.dumps(row.as_json()))) == row
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.123, "0.12"), (9.99, "9.99"), (12.34, "12.3"), (123.4, "123"), (1_234_567, "1,234,567")]
 )
-def test_numbers_have_as_many_digits_as_say_something(value: float, shown: str) -> None:
+def test_numbers_are_shown_with_significant_digits(value: float, shown: str) -> None:
     assert number(value) == shown
 
 
@@ -64,15 +64,15 @@ def test_the_table_has_every_row_under_its_subject() -> None:
     assert lines[1].endswith("NOT MET")
 
 
-def test_growth_is_told_by_size_and_from_first_to_last() -> None:
-    assert plot_from(json.loads(json.dumps(GROWTH.told()))) == GROWTH
+def test_growth_is_listed_by_size_and_from_first_to_last() -> None:
+    assert plot_from(json.loads(json.dumps(GROWTH.as_json()))) == GROWTH
     assert grid(GROWTH) == [
         ["ms; runs", "1", "10", "1,000", "last to first"],
         ["CPU", "2.00", "2.50", "4.00", "2.00x"],
     ]
 
 
-def test_a_plot_has_a_dot_for_every_point_further_right_for_more_and_further_up_for_costlier() -> None:
+def test_a_plot_has_a_dot_for_every_point_in_the_order_of_its_axes() -> None:
     root = ET.fromstring(drawn(GROWTH))  # noqa: S314 our own
     dots = root.findall("{*}circle")
     across, down = [[float(dot.attrib[name]) for dot in dots] for name in ("cx", "cy")]
@@ -83,8 +83,8 @@ def test_a_plot_has_a_dot_for_every_point_further_right_for_more_and_further_up_
     assert all(0 < place < 300 for place in down)
 
 
-def test_the_page_has_all_that_was_reported_and_says_what_was_reached(tmp_path: Path) -> None:
-    given = {"bench": _bench_report(), "growth": {"machine": MACHINE, "plots": [GROWTH.told()]}, "peers": _peers()}
+def test_the_page_has_all_figures_and_the_goals(tmp_path: Path) -> None:
+    given = {"bench": _bench_report(), "growth": {"machine": MACHINE, "plots": [GROWTH.as_json()]}, "peers": _peers()}
     for name, report in given.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(report))
     reports = [str(tmp_path / f"{name}.json") for name in ("growth", "peers", "bench")]
@@ -104,20 +104,20 @@ def test_the_page_has_all_that_was_reported_and_says_what_was_reached(tmp_path: 
     assert (tmp_path / "docs" / "some-growth.svg").read_text() == drawn(GROWTH)
 
 
-def test_a_quick_measurement_is_called_one() -> None:
+def test_a_quick_measurement_is_marked() -> None:
     assert "--quick" not in page([_bench_report()])
     assert "Measured with `--quick`" in page([{**_bench_report(), "quick": True}])
 
 
 @pytest.mark.timeout(120)
-def test_a_subject_is_measured_with_real_processes_which_are_all_gone_afterwards(tmp_path: Path) -> None:
+def test_a_subject_is_measured_with_real_processes_that_all_end(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "bench", "--quick", "--only", "resuming", "--report", str(report)]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=110)  # noqa: S603 our own command
     assert done.returncode == 0, done.stderr
-    told = json.loads(report.read_text())
-    figures = {row["what"]: row["figure"] for row in told["rows"]}
+    written = json.loads(report.read_text())
+    figures = {row["what"]: row["figure"] for row in written["rows"]}
     assert 0 < figures["p50"] <= figures["p99"]
     assert "resume, from the request" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == [report.name]
@@ -126,16 +126,16 @@ def test_a_subject_is_measured_with_real_processes_which_are_all_gone_afterwards
 
 def _working_directories() -> Iterator[str]:
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             yield str((process / "cwd").readlink())
 
 
 def _bench_report() -> dict[str, Any]:
     rows = [Row("runs", "latency p50", 5.0, "ms", floor=2.0, goal=4.0), Row("runs", "memory", 60.0, "MiB", note="all")]
-    return {"machine": MACHINE, "quick": False, "rows": [row.told() for row in rows]}
+    return {"machine": MACHINE, "quick": False, "rows": [row.as_json() for row in rows]}
 
 
-def test_ratios_are_of_those_that_were_measured_next_to_each_other() -> None:
+def test_ratios_compare_neighbouring_measurements() -> None:
     measured = [
         Figures(name, "", "", runs_per_sec=rate)
         for name, rate in (("ours", 200.0), ("restate", 100.0), ("ours", 90.0), ("celery", 1.0), ("restate", 30.0))
@@ -148,10 +148,10 @@ def test_ratios_are_of_those_that_were_measured_next_to_each_other() -> None:
     assert "| ours to restate, runs per second | 2.00 times | at least 1.50 | met |" in written
 
 
-def test_the_machine_is_shown_beside_the_reference_and_goals_are_scaled_by_what_it_made_of_the_same_work() -> None:
+def test_the_machine_is_compared_with_the_reference_and_goals_are_scaled() -> None:
     floor = Row("three no-op steps, durable, 1 worker", "runs per second", 300.0, "/s", floor=570.0)
     peers = _peers()
-    written = page([{"machine": MACHINE, "rows": [floor.told()]}, peers])
+    written = page([{"machine": MACHINE, "rows": [floor.as_json()]}, peers])
     assert "| the floor with fsync, runs/s | 1,140 | 570 | 0.50x |" in written
     assert "| restate, runs/s | 509 | 500 | 0.98x |" in written
     assert "| ours, runs/s | 764 | the floor with fsync, runs/s | at least 382 | 1,000 | met |" in written

@@ -1,4 +1,4 @@
-"""The command as users start it: a process of its own, and flow files in a folder of the test's."""
+"""``pyoco-client`` in a process of its own, with flow files in the folder of a test."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ import asyncio, threading
 from pyoco import Flow, task
 from pyoco_server import options, wait
 """
-LIMIT_SEC = 30.0
+LIMIT_SEC = 90.0
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -33,7 +33,7 @@ def call(folder: Path, *args: str, stdin: int = subprocess.DEVNULL) -> "subproce
 
 
 class Going:
-    """A command that has not ended yet; stdout and stderr are one stream, unless stdout goes elsewhere."""
+    """A running command; stdout and stderr are one stream, unless stdout is redirected."""
 
     def __init__(self, process: "subprocess.Popen[str]", output: IO[str]) -> None:
         self.process = process
@@ -52,7 +52,7 @@ class Going:
         os.kill(self.process.pid, number)
 
     def rest(self, limit_sec: float = LIMIT_SEC) -> tuple[int, str]:
-        """The exit code, and what was written since."""
+        """Wait for the exit code, and return the rest of the output."""
         code = self.process.wait(limit_sec)
         return code, self._output.read()
 

@@ -1,3 +1,5 @@
+"""Fixtures for commands in this process: a plain locale, a folder of their own, a scripted gateway."""
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +13,14 @@ __all__ = ["gateway", "plain_environment", "started_gateway"]
 
 @pytest.fixture(autouse=True)
 def _plain_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the developer's shell says must not decide a test."""
+    """Remove the developer's locale, which must not change a result."""
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder where a command is called in the process of the tests, which forgets what it imported from there."""
+    """A working directory for commands in this process; modules imported from it are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path

@@ -1,4 +1,4 @@
-"""The subcommands that talk to a gateway: for each a call that works, and what it asks for."""
+"""The subcommands that send requests: for each a valid command line and its request."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pyoco_server.cli.client import main
+from pyoco_server.cli.client.main import main
 from tests.client.scripted_gateway import Answer, ScriptedGateway, event, says, silence, snapshot, streams
 
 DONE = snapshot("COMPLETED", 3)
@@ -18,7 +18,7 @@ NO_EVENTS = {"events": [], "version": 0, "next_after": None}
 
 @dataclass(frozen=True)
 class Command:
-    """A command line, the request it makes, and what it prints when it is piped."""
+    """A command line, its request, and its output in a pipe."""
 
     args: list[str]
     method: str
@@ -200,7 +200,7 @@ class Done(NamedTuple):
 
 
 class Caller:
-    """Runs the command in this process, with its output in a pipe."""
+    """Runs the command in this process, with its output captured."""
 
     def __init__(self, gateway: ScriptedGateway, capsys: pytest.CaptureFixture[str]) -> None:
         self.gateway = gateway

@@ -1,4 +1,4 @@
-"""A terminal to run the command in."""
+"""A terminal for the command."""
 
 import os
 import pty
@@ -7,11 +7,11 @@ import subprocess
 import threading
 from pathlib import Path
 
-from tests.cli.commands import command
+from tests.cli.commands import LIMIT_SEC, command
 
 
 class Screen:
-    """What a command draws on a real terminal."""
+    """A command on a real terminal, and what it draws."""
 
     def __init__(self, folder: Path, *args: str, columns: int = 120) -> None:
         self._ours, theirs = pty.openpty()
@@ -32,8 +32,8 @@ class Screen:
             pass
 
     def end(self) -> tuple[int, str]:
-        """The exit code, and all that was drawn, without colours and movements."""
-        code = self.process.wait(30)
+        """Wait for the exit code, and return it with the text, without control sequences."""
+        code = self.process.wait(LIMIT_SEC)
         self._reading.join(30)
         os.close(self._ours)
         return code, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.drawn.decode())

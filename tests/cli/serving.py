@@ -1,7 +1,8 @@
-"""Commands that run for long, in processes of their own."""
+"""Long-running commands in processes of their own."""
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,27 +16,34 @@ import httpx
 
 from tests.plain_http import NO_TLS
 
-START_SEC = 30.0
+START_SEC = 90.0  # no measure of speed: many tests run at the same time
 
 
 class Served(NamedTuple):
-    """A command under way, and where its gateway is."""
+    """A running command, and the address of its gateway."""
 
     process: subprocess.Popen[bytes]
     url: str
     output: Path
-    """A file: nobody reads along, and a pipe would be full some time."""
+    """The output as a file: a pipe would block when it is full, as no thread reads it."""
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Ask it to stop; its exit code and what it wrote."""
+        """Send a signal, wait, and return the exit code and the output."""
         self.process.send_signal(number)
         return self.process.wait(timeout=20), self.output.read_text(encoding="utf-8")
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """Return a free port that no other process is given before the command listens on it.
+
+    The system gives ports from 32768 on to connections and to servers that ask for any port. Not from ``random``, whose
+    seed is the same in all processes of the tests.
+    """
+    while True:
+        port = 10_240 + secrets.randbelow(20_000)
+        with contextlib.suppress(OSError), socket.socket() as taken:
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 def command(*arguments: str) -> list[str]:
@@ -61,7 +69,7 @@ def run_to_its_end(directory: Path, *arguments: str, **variables: str) -> subpro
 
 @contextlib.contextmanager
 def serving(directory: Path, *arguments: str, port: int, **variables: str) -> Iterator[Served]:
-    """Run a command until its gateway answers; it is gone afterwards."""
+    """Start a command, wait until its gateway answers, and kill it afterwards if it still runs."""
     output = directory / f"served-{port}.log"
     with output.open("wb") as writing:
         process = subprocess.Popen(  # noqa: S603 our own command
@@ -94,7 +102,7 @@ def until_healthy(served: Served) -> None:
 
 
 def run_status(url: str, run_id: str, *wanted: str, within_sec: float = 20.0) -> str:
-    """The status of a run, once it is one of these."""
+    """Wait for one of these statuses of a run, and return it."""
     deadline = time.monotonic() + within_sec
     status = ""
     while time.monotonic() < deadline:

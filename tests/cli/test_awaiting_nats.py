@@ -1,4 +1,4 @@
-"""A gateway and a worker that are started before NATS: they wait for it, and tell so to whoever asks."""
+"""A gateway and a worker that start before NATS wait for it, and report that to clients."""
 
 import signal
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import Served, clean_environment, command, free_port, run_status, serving
 from tests.gateway.stand import check_error
 from tests.plain_http import NO_TLS
@@ -44,7 +44,7 @@ def until_ready(served: Served) -> None:
 
 
 @pytest.mark.spec("004 REQ-0001", "004 REQ-0002", "004 ERR-PYOCO-0003", "004 REQ-0020")
-def test_a_gateway_without_nats_tells_so_and_serves_when_it_is_there(tmp_path: Path, late_nats: NatsServer) -> None:
+def test_a_gateway_without_nats_answers_503_and_serves_when_it_connects(tmp_path: Path, late_nats: NatsServer) -> None:
     port = free_port()
     with serving(tmp_path, "up", "--port", str(port), "--nats-url", late_nats.url, port=port) as served:
         with httpx.Client(base_url=served.url, timeout=10) as client:
@@ -55,7 +55,7 @@ def test_a_gateway_without_nats_tells_so_and_serves_when_it_is_there(tmp_path: P
                 "disconnected",
                 None,
             )
-            assert client.get("/").status_code == 200  # the dashboard needs nobody but the gateway
+            assert client.get("/").status_code == 200  # the dashboard needs only the gateway
             routes = client.get("/openapi.json").json()["paths"]
             asked = 0
             for path, methods in routes.items():
@@ -63,7 +63,7 @@ def test_a_gateway_without_nats_tells_so_and_serves_when_it_is_there(tmp_path: P
                     continue
                 for method in methods:
                     answer = client.request(method, path.replace("{", "").replace("}", ""), json={"hidden": True})
-                    if answer.status_code != 422:  # what is wrong with a request can be told without NATS
+                    if answer.status_code != 422:  # a request that is not valid is answered without NATS
                         check_error(answer, 503, "ERR-PYOCO-0003")
                         assert answer.headers["Retry-After"] == "1"
                         asked += 1
@@ -80,7 +80,7 @@ def test_a_gateway_without_nats_tells_so_and_serves_when_it_is_there(tmp_path: P
 
 
 @pytest.mark.spec("004 REQ-0016", "004 ERR-PYOCO-0003")
-def test_whoever_has_a_key_is_told_that_nobody_can_check_it(tmp_path: Path, late_nats: NatsServer) -> None:
+def test_a_request_is_answered_503_while_keys_cannot_be_checked(tmp_path: Path, late_nats: NatsServer) -> None:
     port, arguments = free_port(), ("up", "--nats-url", late_nats.url)
     with serving(tmp_path, *arguments, "--port", str(port), port=port, PYOCO_HTTP_AUTH_MODE="api_key") as served:
         check_error(httpx.get(f"{served.url}/runs"), 401, "ERR-PYOCO-0014")
@@ -103,7 +103,7 @@ def test_a_gateway_that_waits_can_be_stopped(
     assert [line for line in output.splitlines() if not line.startswith("{")] == []  # the log, and nothing else
 
 
-def test_a_nats_that_lets_nobody_in_is_an_error_at_the_start(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_nats_that_refuses_the_credentials_is_an_error_at_the_start(tmp_path_factory: pytest.TempPathFactory) -> None:
     server = NatsServer(tmp_path_factory.mktemp("nats"), token="right")  # noqa: S106 a token of this test only
     server.start()
     try:
@@ -133,8 +133,8 @@ def test_a_worker_without_nats_works_when_it_is_there(tmp_path: Path, late_nats:
     with process:
         try:
             assert process.stderr is not None
-            told = next(line for line in process.stderr if "nats_awaited" in line)
-            assert '"err_id": "ERR-PYOCO-0003"' in told
+            awaited = next(line for line in process.stderr if "nats_awaited" in line)
+            assert '"err_id": "ERR-PYOCO-0003"' in awaited
             late_nats.start()
             port = free_port()
             with serving(tmp_path, "up", "--port", str(port), "--nats-url", late_nats.url, port=port) as served:

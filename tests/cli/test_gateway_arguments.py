@@ -1,4 +1,4 @@
-"""What is typed wrong: told with its cause and an example, exit code 1, and nothing is sent."""
+"""Usage errors: a cause, an example, exit code 1, and no request is sent."""
 
 from pathlib import Path
 
@@ -49,8 +49,8 @@ WRONG = [
     (["submit-yaml", "--workflow-file", "no.yaml", "--flow-name", "f"], "--workflow-file no.yaml: No such file"),
     (["submit-yaml", "--workflow-file", ".", "--flow-name", "f"], "--workflow-file .: Is a directory"),
     (["submit-yaml", "--workflow-file", "a\0b", "--flow-name", "f"], "embedded null byte"),
-    (["get", ""], "run_id: '' cannot be one"),
-    (["get", ".."], "run_id: '..' cannot be one"),
+    (["get", ""], "run_id: '' is not valid"),
+    (["get", ".."], "run_id: '..' is not valid"),
     (["get", "r1", "--run-id", "r2"], "not allowed with"),
     (["get", "r1", "r2"], "unrecognized arguments: r2"),
     (["get", "r1", "--output", "xml"], "invalid choice: 'xml'"),
@@ -73,7 +73,7 @@ WRONG = [
     (["watch", "r1", "--max-events", "0"], "'0' is not a whole number, 1 or more"),
     (["watch", "r1", "--since", "x"], "'x' is not a time in Unix seconds"),
     (["submit", "f", "--flow-name", "g"], "argument --flow-name: not allowed with argument FLOW"),
-    (["submit", "f", "--timeout-sec", "5"], "--timeout-sec says how long to --wait"),
+    (["submit", "f", "--timeout-sec", "5"], "--timeout-sec needs --wait"),
     (["submit", "f", "--output", "xml"], "invalid choice: 'xml'"),
     (["submit", "f", "name=Ada"], "unrecognized arguments: name=Ada"),
     (
@@ -89,18 +89,18 @@ WRONG = [
     (["dev", "flows.py"], "invalid choice: 'dev'"),
     (["dev", "flows.py"], "; it is pyoco-server dev"),
     (["list", "--status", "failed"], "did you mean 'FAILED'?"),
-    (["cancel", "--run-id", "r1", "--timeout-sec", "5"], "--timeout-sec says how long to --wait"),
+    (["cancel", "--run-id", "r1", "--timeout-sec", "5"], "--timeout-sec needs --wait"),
     (["cancel", "--run-id", "r1", "--wait", "--timeout-sec", "-1"], "'-1' is not a number of seconds above 0"),
     (["resume", "r1", "ask", "--input", "{"], "--input is not JSON"),
     (["resume", "r1", "ask", "--input", "yes"], "--input is not JSON"),
-    (["resume", "r1", "a//b"], "node: 'a//b' cannot be one"),
+    (["resume", "r1", "a//b"], "node: 'a//b' is not valid"),
     (["events", "r1", "--after", "-1"], "'-1' is not a whole number, 0 or more"),
     (["replay", "r1", "--at", "-1"], "'-1' is not a whole number, 0 or more"),
     (["replay", "r1", "--at", "x"], "'x' is not a whole number"),
     (["workers", "--scope", "some"], "invalid choice: 'some'"),
     (["workers", "--state", "idle"], "invalid choice: 'idle'"),
     (["workers", "--limit", "501"], "'501' is not a whole number from 1 to 500"),
-    (["worker-hide", ""], "worker_id: '' cannot be one"),
+    (["worker-hide", ""], "worker_id: '' is not valid"),
     (["metrics", "all"], "unrecognized arguments: all"),
     (["dlq", "show", "0"], "'0' is not a whole number, 1 or more"),
     (["dlq", "list", "--limit", "501"], "'501' is not a whole number from 1 to 500"),
@@ -122,7 +122,7 @@ WRONG = [
 
 @pytest.mark.spec("004 REQ-0021", "004 ERR-PYOCO-0018")
 @pytest.mark.parametrize(("args", "said"), MISSING + WRONG)
-def test_a_mistake_is_told_with_its_cause_and_an_example(
+def test_a_usage_error_has_its_cause_and_an_example(
     call: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Every subcommand that talks to a gateway: the good path, refusals, nobody there, Ctrl-C."""
+"""Every subcommand that sends requests: success, refusals, no gateway, Ctrl-C."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @EVERY
-def test_it_asks_for_what_it_was_told_and_prints_the_answer_as_json(call: Caller, name: str) -> None:
+def test_it_sends_its_arguments_and_prints_the_answer_as_json(call: Caller, name: str) -> None:
     command = COMMANDS[name]
     call.gateway.on(command.method, command.path, command.script())
     done = call(*command.args)
@@ -52,12 +52,12 @@ def test_it_asks_for_what_it_was_told_and_prints_the_answer_as_json(call: Caller
             401,
             "an API key is required",
             "send an API key",
-            ["hint: give it with --api-key or PYOCO_API_KEY; 'pyoco-server keys create' makes one"],
+            ["hint: set --api-key or PYOCO_API_KEY; 'pyoco-server keys create' creates a key"],
         ),
         ("ERR-PYOCO-0103", 409, "the command was refused", "look at the state as it is now", []),
     ],
 )
-def test_what_the_gateway_refuses_is_told_whole(
+def test_a_refusal_is_printed_with_all_its_facts(
     call: Caller, name: str, err_id: str, status: int, message: str, action: str, hints: list[str]
 ) -> None:
     command = COMMANDS[name]
@@ -74,7 +74,7 @@ def test_what_the_gateway_refuses_is_told_whole(
     ]
 
 
-def test_a_page_of_another_server_is_told_without_a_traceback(call: Caller) -> None:
+def test_a_page_of_another_server_is_an_error_without_a_traceback(call: Caller) -> None:
     call.gateway.on("GET", "/runs/r1", Answer(200, b"<html>\x1b[31mhello</html>", {"content-type": "text/html"}))
     done = call("get", "r1")
     assert done.code == 1
@@ -83,7 +83,7 @@ def test_a_page_of_another_server_is_told_without_a_traceback(call: Caller) -> N
 
 
 @EVERY
-def test_nobody_is_there(call: Caller, name: str) -> None:
+def test_an_unreachable_gateway_is_an_error_with_a_hint(call: Caller, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     done = call.without_server("--server", url, *COMMANDS[name].args)
@@ -163,12 +163,12 @@ def test_the_environment_says_where_and_who(call: Caller, monkeypatch: pytest.Mo
         ([], "de_DE.UTF-8", "en"),
     ],
 )
-def test_errors_are_told_in_the_readers_language(
+def test_errors_are_in_the_language_of_the_user(
     call: Caller, monkeypatch: pytest.MonkeyPatch, given: list[str], locale: str, language: str
 ) -> None:
     message, action, hint = {
         "ja": ("runが見つかりません", "run_id確認", "'pyoco-client list' で一覧を表示"),
-        "en": ("run not found", "check the run_id", "'pyoco-client list' shows the runs there are"),
+        "en": ("run not found", "check the run_id", "'pyoco-client list' shows all runs"),
     }[language]
     monkeypatch.setenv("LANG", locale)
     call.gateway.on("GET", "/runs/r1", refuses("ERR-PYOCO-0005"))
@@ -246,7 +246,7 @@ def test_lists_as_tables(call: Caller) -> None:
     assert done.err == "there are more: --cursor n\n"
     call.gateway.on("GET", "/runs", says([]))
     done = call("list", "--output", "table")
-    assert (done.code, done.out, done.err) == (0, "", "no runs fit\n")
+    assert (done.code, done.out, done.err) == (0, "", "no runs match\n")
 
 
 def test_a_run_as_a_table(call: Caller) -> None:

@@ -1,4 +1,4 @@
-"""What a terminal shows: recorded runs drawn by a console of fixed width, and a real terminal's output."""
+"""The live view: recorded runs on a console of fixed width, and the output on a real terminal."""
 
 import contextlib
 import io
@@ -14,8 +14,8 @@ from pyoco import Flow, task  # type: ignore[import-untyped]  # pyoco ships no t
 from rich.console import Console
 
 from pyoco_server import Engine, RunResult, options, wait
-from pyoco_server.cli.live_view import LiveView
-from pyoco_server.cli.run_tree import RunTree
+from pyoco_server.cli.local_run.live_view import LiveView
+from pyoco_server.cli.local_run.run_tree import RunTree
 from pyoco_server.core import Event, ExecutionState
 from tests.cli.commands import command, write
 
@@ -60,11 +60,11 @@ def drawn(commits: Commits, *, seconds_later: float = 0.0, limit: int = 100) -> 
 
 def up_to(commits: Commits, event_type: str) -> Commits:
     """The commits to the first that has such an event, of a node that does something."""
-    at = next(at for at, (events, _) in enumerate(commits) if any(_tells(event, event_type) for event in events))
+    at = next(at for at, (events, _) in enumerate(commits) if any(_shows(event, event_type) for event in events))
     return commits[: at + 1]
 
 
-def _tells(event: Event, event_type: str) -> bool:
+def _shows(event: Event, event_type: str) -> bool:
     return event.type == event_type and not getattr(event.payload, "node_id", "").startswith(":")
 
 
@@ -137,7 +137,7 @@ def looping() -> Flow:
     return Flow("loop") >> step[30] >> last
 
 
-def test_what_is_inside_a_block_stands_below_it() -> None:
+def test_nodes_of_a_block_are_below_it() -> None:
     commits, _ = record(looping())
     lines = drawn(commits)
     assert "✓ :repeat" in lines[1]
@@ -217,7 +217,7 @@ def test_a_real_terminal_gets_the_tree(tmp_path: Path) -> None:
 
 
 def _all_of(descriptor: int) -> str:
-    """What is written to a terminal until its last user has left, which Linux tells by an error."""
+    """Read a terminal until its last user closes it, which is an error on Linux."""
     seen = b""
     with os.fdopen(descriptor, "rb", buffering=0) as stream, contextlib.suppress(OSError):
         while piece := stream.read(65_536):

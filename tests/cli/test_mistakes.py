@@ -1,4 +1,4 @@
-"""What newcomers type wrong, in all three programs: the answer names the remedy, and what was nearly right is known."""
+"""Common mistakes in all three programs: the error names the remedy, and suggests what may have been meant."""
 
 import shlex
 import socket
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.cli import client, server, worker
+from pyoco_server.cli.client import main as client
+from pyoco_server.cli.server import main as server
+from pyoco_server.cli.worker import main as worker
 from tests.cli.gateway_commands import ACCEPTED, Caller
 from tests.cli.serving import free_port, run_to_its_end
 from tests.client.scripted_gateway import ScriptedGateway, event, says, silence, snapshot, streams
@@ -51,9 +53,9 @@ MISTAKES = [
     ("pyoco-server dev flow.py", "there is no file 'flow.py'; did you mean 'flows.py'?"),
     ("pyoco-server dev notes.txt", "'notes.txt' is neither Python (.py) nor a flow.yaml"),
     ("pyoco-worker flows.py", "unrecognized arguments: flows.py; did you mean '--flows flows.py'?"),
-    ("pyoco-worker --nats-url ''", "--nats-url: there is nothing in it"),
-    ("pyoco-server up --nats-url ' '", "--nats-url: there is nothing in it"),
-    ("pyoco-server up --port ''", "--port: there is nothing in it"),
+    ("pyoco-worker --nats-url ''", "--nats-url: is empty"),
+    ("pyoco-server up --nats-url ' '", "--nats-url: is empty"),
+    ("pyoco-server up --port ''", "--port: is empty"),
     ("pyoco-server dev flows.py --once", "--once: there is no run to wait for; name a flow with --submit"),
     ("pyoco-server dev flows.py --once --submit ''", "argument --submit: is empty"),
     ("pyoco-server dev flows.py --submit hello --api-key ''", "argument --api-key: is empty"),
@@ -81,18 +83,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_remedy_is_named(capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
     program, *arguments = shlex.split(typed)
     assert PROGRAMS[program](arguments) == 1
-    out, told = capsys.readouterr()
+    out, err = capsys.readouterr()
     assert out == ""
-    assert said in told
-    assert "[MSG-PYOCO-0018/ERR-PYOCO-0018]\n" in told
-    assert told.splitlines()[-1].startswith("example: pyoco-")
-    assert told.count("did you mean") <= 1
+    assert said in err
+    assert "[MSG-PYOCO-0018/ERR-PYOCO-0018]\n" in err
+    assert err.splitlines()[-1].startswith("example: pyoco-")
+    assert err.count("did you mean") <= 1
 
 
 @pytest.mark.spec("004 REQ-0021", "004 MSG-PYOCO-0018")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("typed", ["pyoco-client submit", "pyoco-server up --port abc", "pyoco-worker --flow f.py"])
-def test_in_a_japanese_locale_every_program_says_it_as_specified(
+def test_errors_in_a_japanese_locale_are_as_specified(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.setenv("LANG", "ja_JP.UTF-8")
@@ -116,10 +118,12 @@ def test_a_file_in_the_place_of_a_flow_is_remarked(
     gateway.on("POST", "/runs", says(ACCEPTED))
     done = Caller(gateway, capsys)("submit", "flows.py")
     assert (done.code, done.json) == (0, ACCEPTED)  # a flow may be called so
-    assert done.err == "note: flows.py is a file; a flow goes by its name, and a flow.yaml is sent with submit-yaml\n"
+    assert done.err == "note: flows.py is a file; submit takes the name of a flow, submit-yaml a flow.yaml\n"
 
 
-def test_a_run_nobody_takes_leads_to_the_workers(gateway: ScriptedGateway, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_no_worker_takes_leads_to_a_hint_about_workers(
+    gateway: ScriptedGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
     gateway.on("POST", "/runs", says(ACCEPTED))
     gateway.on("GET", "/runs/r1/watch", streams(event(snapshot("PENDING", 1)), then=silence))
     done = Caller(gateway, capsys)("submit", "hello", "--wait", "--timeout-sec", "1")
@@ -143,4 +147,4 @@ def test_dev_on_a_port_that_is_taken_says_how_to_take_another(folder: Path) -> N
 def test_keys_without_a_nats_say_where_one_may_be(tmp_path: Path) -> None:
     ended = run_to_its_end(tmp_path, "keys", "list", "--nats-url", f"nats://127.0.0.1:{free_port()}")
     assert ended.returncode == 1
-    assert "[MSG-PYOCO-0003/ERR-PYOCO-0003]\nhint: --nats-url or PYOCO_NATS_URL says where NATS is" in ended.stderr
+    assert "[MSG-PYOCO-0003/ERR-PYOCO-0003]\nhint: --nats-url or PYOCO_NATS_URL is the address of NATS" in ended.stderr

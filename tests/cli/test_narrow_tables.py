@@ -1,4 +1,4 @@
-"""Lists in terminals that are too narrow for their tables: nothing is squeezed, and what one copies is whole."""
+"""Tables in narrow terminals: nothing is cut, and every value can be copied whole."""
 
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,14 @@ def _shown(gateway: ScriptedGateway, folder: Path, command: str, columns: int) -
 
 @pytest.mark.parametrize("columns", [40, 60, 72, 80, 100, 132])
 @pytest.mark.parametrize("command", ROWS)
-def test_nothing_is_cut(gateway: ScriptedGateway, tmp_path: Path, command: str, columns: int) -> None:
+def test_a_narrow_terminal_cuts_no_value(gateway: ScriptedGateway, tmp_path: Path, command: str, columns: int) -> None:
     lines = _shown(gateway, tmp_path, command, columns)
     for whole in ROWS[command][2]:
         assert any(whole in line for line in lines), f"{whole} is not in\n" + "\n".join(lines)
     assert "…" not in "".join(lines)
 
 
-def test_what_has_no_room_stands_below_by_name(gateway: ScriptedGateway, tmp_path: Path) -> None:
+def test_columns_without_room_are_below_by_name(gateway: ScriptedGateway, tmp_path: Path) -> None:
     lines = _shown(gateway, tmp_path, "list", 80)
     assert lines[0].split() == ["RUN", "ID", "STATUS", "FLOW", "TAG"]
     assert lines[1].split() == [RUN, "COMPLETED", "monthly-report", "default"]
@@ -70,7 +70,7 @@ def test_what_has_no_room_stands_below_by_name(gateway: ScriptedGateway, tmp_pat
     assert len(lines) == 5
 
 
-def test_where_there_is_room_a_row_is_a_line(gateway: ScriptedGateway, tmp_path: Path) -> None:
+def test_a_wide_terminal_shows_a_row_on_a_line(gateway: ScriptedGateway, tmp_path: Path) -> None:
     lines = _shown(gateway, tmp_path, "list", 200)
     assert lines[0].split() == ["RUN", "ID", "STATUS", "FLOW", "TAG", "SUBMITTED", "UPDATED", "ERROR"]
     assert len(lines) == 3

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pyoco_server.cli.descriptions import LONGEST, result
-from pyoco_server.cli.snapshot_view import snapshot_view
+from pyoco_server.cli.client.snapshot_view import snapshot_view
+from pyoco_server.cli.shared.descriptions import LONGEST, result
 
 OUTPUTS: dict[str, tuple[dict[str, Any], str]] = {
     "json": ({"value": [1]}, "[1]"),

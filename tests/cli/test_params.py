@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.cli import client
-from pyoco_server.cli.params import read_params
-from pyoco_server.cli.usage import UsageError
+from pyoco_server.cli.client import main as client
+from pyoco_server.cli.shared.errors import UsageError
+from pyoco_server.cli.shared.params import read_params
 from tests.cli.commands import call, write
 
 SHOW = "@task\ndef show(ctx): return dict(ctx.params)\nflow = Flow() >> show\n"
@@ -128,13 +128,13 @@ def test_a_file_that_is_not_understood(tmp_path: Path, name: str, text: str | by
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_mistake_is_told_with_a_corrected_example(
+def test_a_usage_error_has_a_corrected_example(
     here: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str, example: str
 ) -> None:
     assert client.main(["run", write(here, "p.py", SHOW), *args]) == 1
-    out, told = capsys.readouterr()
+    out, err = capsys.readouterr()
     assert out == ""
-    assert said in told
-    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in told
-    assert example in told.splitlines()[-1]
-    assert "Traceback" not in told
+    assert said in err
+    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in err
+    assert example in err.splitlines()[-1]
+    assert "Traceback" not in err

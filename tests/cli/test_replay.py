@@ -9,7 +9,7 @@ import pytest
 from pyoco import Flow, task  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import Engine
-from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.core import Event, ExecutionState, decode_event, event_to_dict, fold, initial_state, state_to_dict
 from tests.cli.gateway_commands import Caller
 from tests.client.scripted_gateway import Answer, Request, ScriptedGateway, event, says, silence, streams
@@ -21,7 +21,7 @@ def greet(name: str) -> str:
 
 
 class Run:
-    """A run that has ended, as a gateway would tell of it."""
+    """A run that has ended, as a gateway shows it."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -42,10 +42,10 @@ class Run:
         after, limit = int(query["after"]), min(int(query["limit"]), 5)
         page = self.events[after : after + limit]
         version = after + len(page)
-        told = [{**event_to_dict(one), "version": after + at + 1} for at, one in enumerate(page)]
+        shown = [{**event_to_dict(one), "version": after + at + 1} for at, one in enumerate(page)]
         following = version if version < len(self.events) else None
         return says(
-            {"events": told, "version": version, "next_after": following}
+            {"events": shown, "version": version, "next_after": following}
             | ({"notes": self.notes} if self.notes else {})
         )
 
@@ -93,7 +93,7 @@ def _with_loose_edge(one: Event) -> Event:
 
 
 @pytest.mark.parametrize("more", [[], ["--follow"], ["--output", "lines"], ["--after", "3"]])
-def test_events_tell_where_the_log_is_inconsistent(inconsistent: Run, call: Caller, more: list[str]) -> None:
+def test_events_prints_where_the_log_is_inconsistent(inconsistent: Run, call: Caller, more: list[str]) -> None:
     done = call("events", inconsistent.run_id, *more)
     assert done.code == 0
     assert done.err.splitlines() == [f"note: the log is inconsistent: {NOTES[0]}"]
@@ -101,7 +101,7 @@ def test_events_tell_where_the_log_is_inconsistent(inconsistent: Run, call: Call
 
 
 @pytest.mark.parametrize("more", [[], ["--at", "7"]])
-def test_replay_tells_where_the_log_is_inconsistent(inconsistent: Run, call: Caller, more: list[str]) -> None:
+def test_replay_prints_where_the_log_is_inconsistent(inconsistent: Run, call: Caller, more: list[str]) -> None:
     assert call("replay", inconsistent.run_id, *more, "--output", "json").json["notes"] == NOTES
     table = call("replay", inconsistent.run_id, *more, "--output", "table").out
     assert "the log is inconsistent:" in table
@@ -118,9 +118,9 @@ def test_a_consistent_log_has_no_notes(run: Run, call: Caller) -> None:
 def test_events_as_json(run: Run, call: Caller, more: list[str]) -> None:
     done = call("events", run.run_id, *more)
     assert done.code == 0
-    told = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["type"] for one in told] == [one.type for one in run.events]
-    assert [one["version"] for one in told] == list(range(1, len(run.events) + 1))
+    printed = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["type"] for one in printed] == [one.type for one in run.events]
+    assert [one["version"] for one in printed] == list(range(1, len(run.events) + 1))
 
 
 def test_events_as_lines(run: Run, call: Caller) -> None:

@@ -1,11 +1,11 @@
-"""``pyoco-client run``: what it runs, what it is given, what it writes, and how it ends."""
+"""``pyoco-client run``: flows, parameters, output and exit codes."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from pyoco_server.cli import client
+from pyoco_server.cli.client import main as client
 from pyoco_server.core import decode_event, encode_event, fold
 from tests.cli.commands import call, write
 
@@ -49,7 +49,7 @@ def test_a_flow_that_fails_shows_where(tmp_path: Path) -> None:
     assert "return 1 / by" in done.stderr
 
 
-def test_an_error_inside_a_block_is_told_once(tmp_path: Path) -> None:
+def test_an_error_inside_a_block_is_printed_once(tmp_path: Path) -> None:
     done = call(tmp_path, "run", write(tmp_path, "bad.py", FAILING.replace(">> divide", ">> divide[2]")))
     assert done.returncode == 1
     assert done.stderr.count("failed: ") == 1
@@ -80,7 +80,7 @@ def test_module_and_flow(tmp_path: Path) -> None:
     assert '"hello Ada"' in call(tmp_path, "run", "shop.flows:greeting", "--param", "name=Ada").stdout
 
 
-def test_one_of_several_flows(tmp_path: Path) -> None:
+def test_a_flow_is_chosen_by_name(tmp_path: Path) -> None:
     text = GREET + "other = Flow('second') >> greet\n"
     file = write(tmp_path, "two.py", text)
     refused = call(tmp_path, "run", file)
@@ -160,17 +160,17 @@ def test_a_yaml_flow_whose_task_cannot_be_imported(tmp_path: Path) -> None:
         (["run", "notes.txt"], "notes.txt is neither Python nor YAML"),
     ],
 )
-def test_a_mistake_is_told_with_an_example_and_without_a_traceback(
+def test_a_usage_error_has_an_example_and_no_traceback(
     here: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str
 ) -> None:
     for name, text in FILES.items():
         write(here, name, text)
     assert client.main(args) == 1
-    out, told = capsys.readouterr()
-    assert said in told
-    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in told
-    assert "example: " in told
-    assert "Traceback" not in told
+    out, err = capsys.readouterr()
+    assert said in err
+    assert "MSG-PYOCO-0018/ERR-PYOCO-0018" in err
+    assert "example: " in err
+    assert "Traceback" not in err
     assert out == ""
 
 

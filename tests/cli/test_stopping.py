@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, and waits: how a run that goes on comes to its end."""
+"""Ctrl-C, SIGTERM and answers to waits during ``pyoco-client run``."""
 
 import os
 import pty
@@ -142,7 +142,7 @@ flow = Flow() >> wait("approval", prompt="ok to go?"{more}) >> after
 """
 
 
-def test_a_wait_nobody_can_answer_does_not_hang(tmp_path: Path) -> None:
+def test_a_wait_that_no_user_can_answer_is_cancelled(tmp_path: Path) -> None:
     done = call(tmp_path, "run", write(tmp_path, "f.py", WAITING.format(more="")))
     assert done.returncode == 1
     assert "'approval' waits for an answer, has no deadline, and stdin is not a terminal" in done.stderr
@@ -183,7 +183,7 @@ def test_a_wait_is_answered_at_the_terminal(tmp_path: Path, typed: bytes, value:
     assert f'after = ["after", {value}]' in rest
 
 
-def test_two_waits_at_once_are_asked_one_after_the_other(tmp_path: Path) -> None:
+def test_two_open_waits_are_asked_one_after_the_other(tmp_path: Path) -> None:
     text = "flow = Flow() >> (wait('a') & wait('b'))\n"
     with terminal() as (ours, theirs), going(tmp_path, "run", write(tmp_path, "f.py", text), stdin=theirs) as run:
         for answer in (b"1\n", b"2\n"):
@@ -194,7 +194,7 @@ def test_two_waits_at_once_are_asked_one_after_the_other(tmp_path: Path) -> None
     assert {"a = 1", "b = 2"} <= set(rest.splitlines())
 
 
-def test_the_end_of_what_is_typed_ends_a_wait_nobody_else_can_answer(tmp_path: Path) -> None:
+def test_the_end_of_the_input_cancels_an_open_wait(tmp_path: Path) -> None:
     file = write(tmp_path, "f.py", WAITING.format(more=""))
     with terminal() as (ours, theirs), going(tmp_path, "run", file, stdin=theirs) as run:
         run.read_until("Type JSON or text, then Enter:")

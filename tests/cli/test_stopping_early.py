@@ -1,4 +1,4 @@
-"""Signals that arrive while a command is still starting: it ends then, and not when it has started."""
+"""A signal ends a command also while it starts."""
 
 import asyncio
 import os
@@ -11,8 +11,8 @@ import httpx
 import nats
 import pytest
 
-from pyoco_server.cli.stopping import StopRequests
-from tests.adapters.nats_server import NatsServer
+from pyoco_server.cli.shared.signals import StopRequests
+from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import clean_environment, command, free_port, serving
 
 RUNS = 30_000
@@ -20,7 +20,7 @@ RUNS = 30_000
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_what_is_under_way_is_given_up(number: signal.Signals, code: int) -> None:
+def test_a_signal_cancels_the_block(number: signal.Signals, code: int) -> None:
     async def body() -> None:
         asked, left = StopRequests(), []
         async with asked.cutting_short():
@@ -28,17 +28,17 @@ def test_what_is_under_way_is_given_up(number: signal.Signals, code: int) -> Non
                 os.kill(os.getpid(), number)
                 await asyncio.Event().wait()
             finally:
-                os.kill(os.getpid(), number)  # once more, by somebody who is impatient
+                os.kill(os.getpid(), number)  # a second signal
                 await asyncio.sleep(0)
                 left.append("in good order")
         assert (asked.is_set(), asked.exit_code, left) == (True, code, ["in good order"])
-        async with asked.cutting_short():  # who has been asked begins nothing more
+        async with asked.cutting_short():  # after a signal, no block starts
             await asyncio.Event().wait()
 
     asyncio.run(asyncio.wait_for(body(), 10))
 
 
-def test_what_is_done_in_time_is_not_and_what_goes_wrong_is_told() -> None:
+def test_a_finished_block_is_not_cancelled_and_its_error_is_raised() -> None:
     async def body() -> None:
         asked = StopRequests()
         async with asked.cutting_short():
@@ -77,9 +77,9 @@ def test_a_gateway_that_takes_in_many_runs_stops_before_it_serves(tmp_path: Path
         finally:
             process.kill()
             process.wait()
-        told = output.read_text(encoding="utf-8")
-        assert "Uvicorn running" not in told
-        assert "Traceback" not in told
+        printed = output.read_text(encoding="utf-8")
+        assert "Uvicorn running" not in printed
+        assert "Traceback" not in printed
     finally:
         server.kill()
 

@@ -1,4 +1,4 @@
-"""``submit`` and ``submit-yaml``: the short ways to say it, an id for scripts, and following a run to its end."""
+"""``submit`` and ``submit-yaml``: short forms, the id for scripts, and ``--wait``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_the_flow_may_stand_without_its_option(call: Caller) -> None:
     assert [request.json for request in call.gateway.requests] == [{"flow_name": "hello", "params": {"n": 1}}] * 3
 
 
-def test_a_file_goes_by_its_own_name_unless_told(call: Caller, tmp_path: Path) -> None:
+def test_a_file_is_submitted_by_its_own_name_unless_another_is_given(call: Caller, tmp_path: Path) -> None:
     (tmp_path / "nightly.yaml").write_bytes(b"version: 1\n")
     file = str(tmp_path / "nightly.yaml")
     for args in ([file], ["--workflow-file", file], [file, "--flow-name", "daily"]):
@@ -95,7 +95,7 @@ def test_a_table_on_request(call: Caller) -> None:
         ("CANCELLED", 1, "error: run r1 is CANCELLED [MSG-PYOCO-0007/ERR-PYOCO-0007]\n"),
     ],
 )
-def test_the_exit_code_tells_how_it_ended(call: Caller, end: str, code: int, said: str) -> None:
+def test_the_exit_code_is_the_outcome(call: Caller, end: str, code: int, said: str) -> None:
     _ends_with(call.gateway, ENDS[end])
     done = call("submit", "hello", "--wait")
     assert (done.code, done.json["status"]) == (code, end)
@@ -118,7 +118,7 @@ def test_a_table_at_the_end(call: Caller) -> None:
     assert done.out.count("COMPLETED") == 1
 
 
-def test_a_parameter_nothing_takes_is_told_with_what_may_have_been_meant(call: Caller) -> None:
+def test_a_parameter_that_no_task_takes_is_noted_with_a_suggestion(call: Caller) -> None:
     said = {"unused_params": {"nmae": "name", "colour": None}, "wheels": {"a-1-py3-none-any.whl": "0123456789ab"}}
     _ends_with(call.gateway, {**DONE, **said})
     done = call("submit", "hello", "--param", "nmae=Ada", "--wait", "--output", "table")
@@ -134,7 +134,7 @@ def test_a_parameter_nothing_takes_is_told_with_what_may_have_been_meant(call: C
 
 
 @pytest.mark.parametrize("odd", ["nmae", ["nmae"], {"nmae": 1}])
-def test_what_is_no_list_of_parameters_is_not_told(call: Caller, odd: object) -> None:
+def test_unused_params_of_a_wrong_type_are_not_noted(call: Caller, odd: object) -> None:
     _ends_with(call.gateway, {**DONE, "unused_params": odd})
     assert call("submit", "hello", "--wait", "--output", "id") == (0, "r1\n", "")
 
@@ -145,7 +145,7 @@ def test_no_longer_than_asked(call: Caller) -> None:
     done = call("submit", "hello", "--wait", "--timeout-sec", "0.3")
     assert (done.code, done.out) == (1, "")
     assert "run r1 has not ended within 0.3 s" in done.err
-    assert "it goes on: pyoco-client watch r1 --until-terminal" in done.err
+    assert "it continues: pyoco-client watch r1 --until-terminal" in done.err
 
 
 def test_a_live_view_on_a_terminal(gateway: ScriptedGateway, tmp_path: Path) -> None:

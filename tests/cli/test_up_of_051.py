@@ -1,4 +1,4 @@
-"""Command lines that users of 0.5.1 type, and what ``up`` says beside a NATS server that is there already."""
+"""Command lines of 0.5.1, and the hints of ``up`` beside another NATS server."""
 
 import socket
 import threading
@@ -7,19 +7,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pyoco_server.cli import server
-from tests.adapters.nats_server import NatsServer
+from pyoco_server.cli.server import main as server
+from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import free_port, run_to_its_end, serving
 
 
-def test_without_a_subcommand_it_is_up(tmp_path: Path) -> None:
+def test_options_without_a_subcommand_start_the_gateway(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path, "--port", str(port), "--nats-client-port", str(free_port()), port=port) as served:
         assert httpx.get(f"{served.url}/health/ready").status_code == 200
         assert served.stop()[0] == 0
 
 
-def test_without_anything_it_is_up(tmp_path: Path) -> None:
+def test_no_arguments_start_the_gateway(tmp_path: Path) -> None:
     port = free_port()
     nats = NatsServer(tmp_path)
     nats.start()
@@ -44,7 +44,7 @@ def test_without_anything_it_is_up(tmp_path: Path) -> None:
         (["serve"], ["serve"]),
     ],
 )
-def test_what_is_meant_where_the_subcommand_is_missing(typed: list[str], meant: list[str]) -> None:
+def test_up_is_inserted_where_the_subcommand_is_missing(typed: list[str], meant: list[str]) -> None:
     assert server._with_subcommand(typed) == meant
 
 

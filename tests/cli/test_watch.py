@@ -1,4 +1,4 @@
-"""``watch``: as JSON, as lines, as a live view; how it ends."""
+"""``watch`` as JSON, as lines and as a live view, and its exit codes."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_only_what_is_new(call: Caller) -> None:
     assert call("watch", "r1", "--until-terminal", "--since", "1e12") == (0, "", "")
 
 
-def test_with_records(call: Caller) -> None:
+def test_watch_with_records(call: Caller) -> None:
     assert call("watch", "r1", "--records", "--max-events", "1").code == 0
     assert ("include", "records") in call.gateway.requests[0].query
 
@@ -69,7 +69,7 @@ def test_no_longer_than_asked_for(call: Caller) -> None:
     assert done.err == "error: run r1 has not ended within 0.3 s\n"
 
 
-def test_without_a_limit_it_goes_on_after_the_end_until_ctrl_c(gateway: ScriptedGateway, tmp_path: Path) -> None:
+def test_watch_without_a_limit_continues_after_the_end_until_ctrl_c(gateway: ScriptedGateway, tmp_path: Path) -> None:
     gateway.on("GET", WATCH, streams(event(DONE), then=silence))
     with going(tmp_path, "watch", "r1", "--server", gateway.url) as process:
         process.read_until("COMPLETED")

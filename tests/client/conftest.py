@@ -1,3 +1,5 @@
+"""A scripted gateway, a client of it, and an environment without the variables of a developer."""
+
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +10,7 @@ from tests.client.scripted_gateway import ScriptedGateway, scripted_gateway
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the developer's shell says must not decide a test."""
+    """Remove the developer's variables, which must not change a result."""
     for name in ("PYOCO_SERVER_URL", "PYOCO_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 

@@ -47,7 +47,7 @@ failing = Flow("failing") >> broken
 
 
 class Platform:
-    """A ``pyoco-server dev`` in a folder; what it stored is there when it is started again."""
+    """A ``pyoco-server dev`` in a folder; its data survives a restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""A server that answers as the test says: real sockets, real HTTP, the documented shapes, and every kind of trouble."""
+"""A server with the answers of a test: real sockets, real HTTP, the documented shapes, and all kinds of failures."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ Chunks = Callable[[], AsyncIterator[bytes]]
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came in."""
+    """A received request."""
 
     method: str
     path: str
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes out; an answer that is cut off ends before it is complete."""
+    """An answer; one with ``cut_off`` ends before it is complete."""
 
     status: int = 200
     body: bytes = b""
@@ -65,7 +65,7 @@ def refuses(err_id: str, status: int | None = None, detail: object = None, **det
 
 
 def streams(*events: bytes, then: Callable[[], AsyncIterator[bytes]] | None = None, cut_off: bool = False) -> Answer:
-    """Server-sent events, and what comes behind them."""
+    """Server-sent events, and the bytes after them."""
 
     async def chunks() -> AsyncIterator[bytes]:
         for event in events:
@@ -78,7 +78,7 @@ def streams(*events: bytes, then: Callable[[], AsyncIterator[bytes]] | None = No
 
 
 async def silence() -> AsyncIterator[bytes]:
-    """Nothing, for ever."""
+    """Send nothing, for ever."""
     await asyncio.Event().wait()
     yield b""
 
@@ -107,7 +107,7 @@ def snapshot(status: str, version: int = 1, **more: object) -> dict[str, Any]:
 
 
 class ScriptedGateway:
-    """Answers of one route are given in turn; the last of them again and again."""
+    """Answers of a route are sent in turn; the last one repeatedly."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -128,14 +128,14 @@ class ScriptedGateway:
         return [f"{request.method} {request.path}" for request in self.requests]
 
     def reset(self) -> None:
-        """Begin anew for another test."""
+        """Reset for another test."""
         self._scripts.clear()
         self.requests = []
         if self._listening.fileno() < 0:
             self.start()
 
     def start(self) -> None:
-        """Listen; again on the same port if it was stopped."""
+        """Listen; after a stop on the same port."""
         if self._listening.fileno() < 0:
             self._listening = socket.create_server(("127.0.0.1", self.port))
         config = uvicorn.Config(
@@ -147,7 +147,7 @@ class ScriptedGateway:
         self._thread.start()
 
     def stop(self) -> None:
-        """Break all connections and listen no longer."""
+        """Break all connections and stop listening."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = self._server.force_exit = True
             self._thread.join(10)

@@ -41,7 +41,7 @@ def client(started: Platform) -> Iterator[Client]:
 
 
 def waiting(client: Client) -> str:
-    """A run that waits for somebody."""
+    """A run with a wait."""
     run_id = client.submit("approval")
     for snapshot in client.watch(run_id, timeout=LIMIT_SEC):
         if snapshot["waiting"]:
@@ -107,7 +107,7 @@ def test_a_cancel_wins(client: Client) -> None:
 
 
 def test_a_key_gives_one_run(client: Client) -> None:
-    key = client.submit("hello")  # any text nobody has used
+    key = client.submit("hello")  # any text that was not used before
     first = client.submit("hello", {"name": "Ada"}, idempotency_key=key)
     assert client.submit("hello", {"name": "Ada"}, idempotency_key=key) == first
     with pytest.raises(ApiError) as refused:
@@ -239,7 +239,7 @@ def test_a_flow_yaml_by_command(started: Platform, tmp_path: Path) -> None:
     assert (ended["flow_name"], ended["params"]) == ("mine", {"name": "Ada"})
 
 
-def test_those_who_wait_survive_a_restart_of_everything(tmp_path: Path) -> None:
+def test_waiting_clients_survive_a_restart_of_everything(tmp_path: Path) -> None:
     with platform(tmp_path) as running, Client(running.url) as client:
         run_id = waiting(client)
         ended: list[dict[str, Any]] = []

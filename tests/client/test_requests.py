@@ -1,4 +1,4 @@
-"""Every method: what it sends, and what it makes of the answer; the same for both clients."""
+"""Every method of both clients: its request, and the result from the answer."""
 
 import asyncio
 import inspect
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.client import AsyncClient, Client, Output, RunPage
-from pyoco_server.client.operations import Many, One, Operations
+from pyoco_server.client.methods import Operations, SeriesMethod, SingleMethod
 from pyoco_server.errors import InvalidInputError
 from tests.client.scripted_gateway import Answer, Request, ScriptedGateway, says, snapshot
 
@@ -168,7 +168,9 @@ BOTH = pytest.mark.parametrize("ask", [blocking, asynchronous])
 
 @BOTH
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_what_is_sent_and_what_comes_back(gateway: ScriptedGateway, ask: Callable[..., Any], case: Case) -> None:
+def test_each_method_sends_its_request_and_returns_its_result(
+    gateway: ScriptedGateway, ask: Callable[..., Any], case: Case
+) -> None:
     gateway.on(case.method, case.path, case.answer if isinstance(case.answer, Answer) else says(case.answer))
     assert ask(gateway, case.call) == case.result
     (request,) = gateway.requests
@@ -176,8 +178,8 @@ def test_what_is_sent_and_what_comes_back(gateway: ScriptedGateway, ask: Callabl
     assert (request.json if request.body else None) == case.body
 
 
-def test_both_clients_can_do_the_same() -> None:
-    methods = {name for name, found in vars(Operations).items() if isinstance(found, One | Many)}
+def test_both_clients_have_the_same_methods() -> None:
+    methods = {name for name, found in vars(Operations).items() if isinstance(found, SingleMethod | SeriesMethod)}
     assert len(methods) > 20
     for name in methods:
         assert getattr(Client, name) is getattr(AsyncClient, name)
@@ -185,7 +187,7 @@ def test_both_clients_can_do_the_same() -> None:
 
 
 @BOTH
-def test_iterating_walks_the_cursor(gateway: ScriptedGateway, ask: Callable[..., Any]) -> None:
+def test_iterate_follows_the_cursor(gateway: ScriptedGateway, ask: Callable[..., Any]) -> None:
     pages: list[dict[str, Any]] = [
         {"items": [{"run_id": "a"}, {"run_id": "b"}], "next_cursor": "1"},
         {"items": [], "next_cursor": "2"},
@@ -209,15 +211,15 @@ def test_events_are_read_to_the_end_of_the_log(gateway: ScriptedGateway, ask: Ca
 
 
 @BOTH
-def test_notes_about_an_inconsistent_log_are_told_once(gateway: ScriptedGateway, ask: Callable[..., Any]) -> None:
+def test_notes_about_an_inconsistent_log_are_passed_on_once(gateway: ScriptedGateway, ask: Callable[..., Any]) -> None:
     pages: list[dict[str, Any]] = [
         {"events": [{"version": 1}], "version": 1, "next_after": 1, "notes": ["odd"]},
         {"events": [{"version": 2}], "version": 2, "next_after": None, "notes": ["odd"]},
     ]
     gateway.on("GET", "/runs/r1/events", *map(says, pages))
-    told: list[tuple[str, ...]] = []
-    assert len(ask(gateway, lambda client: client.events("r1", on_notes=told.append))) == 2
-    assert told == [("odd",)]
+    noted: list[tuple[str, ...]] = []
+    assert len(ask(gateway, lambda client: client.events("r1", on_notes=noted.append))) == 2
+    assert noted == [("odd",)]
 
 
 def parts(request: Request) -> dict[str, tuple[str | None, bytes]]:
@@ -279,18 +281,18 @@ def test_a_gateway_may_live_below_a_path(gateway: ScriptedGateway) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda c: c.get(""), "run_id: '' cannot be one"),
-        (lambda c: c.get(".."), "run_id: '..' cannot be one"),
+        (lambda c: c.get(""), "run_id: '' is not valid"),
+        (lambda c: c.get(".."), "run_id: '..' is not valid"),
         (lambda c: c.get("\ud800"), "is not text"),
-        (lambda c: c.resume("r", "a/../b"), "node: 'a/../b' cannot be one"),
+        (lambda c: c.resume("r", "a/../b"), "node: 'a/../b' is not valid"),
         (lambda c: c.submit("f", {"x": object()}), r"a object is not accepted here.*params\.x"),
         (lambda c: c.resume("r", "n", [re.compile("x")]), r"a Pattern is not accepted here.*input\[0\]"),
         (lambda c: c.submit("f", idempotency_key="a\nb"), "idempotency_key"),
         (lambda c: c.submit("f", idempotency_key=""), "idempotency_key"),
-        (lambda c: c.upload_wheel(b"x"), "name: bytes have none"),
+        (lambda c: c.upload_wheel(b"x"), "name: bytes have no file name"),
     ],
 )
-def test_what_cannot_be_sent_is_not(
+def test_an_argument_that_is_not_valid_is_not_sent(
     gateway: ScriptedGateway, client: Client, call: Callable[[Client], Any], said: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=said):

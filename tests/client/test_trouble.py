@@ -1,4 +1,4 @@
-"""What goes wrong on the way: refusals, breaks, silence, garbage; what is tried again, and what never is."""
+"""Refusals, broken connections, silence and garbage; which requests are repeated, and which never are."""
 
 import asyncio
 import pickle
@@ -29,7 +29,7 @@ AWAY = refuses("ERR-PYOCO-0003")
         ("ERR-PYOCO-0106", 500, "内部エラーが発生しました", "ログを確認する"),
     ],
 )
-def test_a_refusal_is_told_whole(
+def test_a_refusal_is_raised_with_all_its_facts(
     gateway: ScriptedGateway, client: Client, err_id: str, status: int, message: str, action: str
 ) -> None:
     gateway.on("GET", "/runs/r1", refuses(err_id, detail="this very case", fact=7))
@@ -44,7 +44,7 @@ def test_a_refusal_is_told_whole(
     assert (str(copied), copied.err_id, copied.details) == (str(error), err_id, {"fact": 7})
 
 
-def test_findings_of_a_validation_are_told_one_by_one(gateway: ScriptedGateway, client: Client) -> None:
+def test_problems_of_a_validation_are_in_the_text(gateway: ScriptedGateway, client: Client) -> None:
     findings = [{"loc": ["body", "flow_name"], "msg": "too short"}, {"loc": ["body"], "msg": "no"}, "odd"]
     gateway.on("POST", "/runs", refuses("ERR-PYOCO-0002", detail=findings))
     with pytest.raises(ApiError, match=r"flow_name: too short; no; odd$"):
@@ -66,7 +66,7 @@ def test_findings_of_a_validation_are_told_one_by_one(gateway: ScriptedGateway, 
         (Answer(200, b"[" * 100_000), "not JSON"),
     ],
 )
-def test_what_is_not_a_gateways_answer_is_told_as_it_is(
+def test_an_answer_of_another_server_is_raised_with_its_text(
     gateway: ScriptedGateway, client: Client, answer: Answer, said: str
 ) -> None:
     gateway.on("GET", "/runs/r1", answer)
@@ -113,7 +113,7 @@ def test_a_submission_is_never_doubled(gateway: ScriptedGateway, client: Client,
     assert len(gateway.requests) == 1
     if isinstance(failed.value, GatewayUnreachableError):
         assert failed.value.outcome_unknown
-        assert "may have been carried out" in str(failed.value)
+        assert "may still have been carried out" in str(failed.value)
 
 
 @pytest.mark.parametrize("trouble", [CUT, AWAY])
@@ -137,7 +137,7 @@ def test_a_submission_with_a_key_is_tried_again(gateway: ScriptedGateway, client
         ("DELETE", "/wheels/a.whl", lambda c: c.delete_wheel("a.whl")),
     ],
 )
-def test_what_changes_something_is_sent_once(
+def test_a_request_that_changes_something_is_sent_once(
     gateway: ScriptedGateway, client: Client, method: str, path: str, call: Callable[[Client], Any]
 ) -> None:
     gateway.on(method, path, AWAY)
@@ -155,7 +155,7 @@ def test_patience_has_an_end(gateway: ScriptedGateway) -> None:
     assert len(gateway.requests) == 3
 
 
-def test_nobody_is_there() -> None:
+def test_an_unreachable_gateway() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with Client(f"http://127.0.0.1:{port}", retries=1) as client, pytest.raises(GatewayUnreachableError) as failed:
@@ -178,7 +178,7 @@ def test_an_answer_that_does_not_come_in_time(gateway: ScriptedGateway) -> None:
         with pytest.raises(GatewayUnreachableError) as failed:
             client.submit("f")
     assert failed.value.outcome_unknown
-    assert gateway.paths() == ["GET /runs/r1", "POST /runs"]  # who is slow is not asked twice
+    assert gateway.paths() == ["GET /runs/r1", "POST /runs"]  # a slow answer is not requested twice
 
 
 def test_the_other_client_meets_the_same_trouble(gateway: ScriptedGateway) -> None:

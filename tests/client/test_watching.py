@@ -1,4 +1,4 @@
-"""Watching and waiting: to the end of the run, whatever happens to the connection on the way."""
+"""``watch`` and ``wait`` reach the end of the run, also when connections break."""
 
 import asyncio
 import socket
@@ -56,12 +56,12 @@ def test_records_are_asked_for(gateway: ScriptedGateway, client: Client) -> None
 
 
 @pytest.mark.parametrize("cut_off", [True, False])
-def test_a_stream_that_breaks_off_is_taken_up_again(gateway: ScriptedGateway, client: Client, cut_off: bool) -> None:
+def test_a_stream_that_breaks_is_opened_again(gateway: ScriptedGateway, client: Client, cut_off: bool) -> None:
     gateway.on(
         "GET",
         WATCH,
         streams(event(PENDING), event(RUNNING)[:30], cut_off=cut_off),
-        streams(event(PENDING), event(RUNNING), cut_off=cut_off),  # what was seen is not shown again
+        streams(event(PENDING), event(RUNNING), cut_off=cut_off),  # known snapshots are not shown again
         AWAY,
         Answer(502, b"<html>restarting</html>"),
         streams(event(PENDING), event(DONE), then=silence),  # a gateway that lags does not turn back time
@@ -87,9 +87,7 @@ def test_garbage_between_events_is_passed_over(gateway: ScriptedGateway, client:
         refuses("ERR-PYOCO-0106"),
     ],
 )
-def test_where_watching_does_not_work_the_run_is_looked_at(
-    gateway: ScriptedGateway, client: Client, useless: Any
-) -> None:
+def test_a_client_polls_where_watching_does_not_work(gateway: ScriptedGateway, client: Client, useless: Any) -> None:
     gateway.on("GET", WATCH, useless)
     gateway.on("GET", "/runs/r1", says(PENDING), says(RUNNING), AWAY, says(RUNNING), says(DONE))
     assert list(client.watch("r1")) == [PENDING, RUNNING, DONE]
@@ -98,7 +96,7 @@ def test_where_watching_does_not_work_the_run_is_looked_at(
 
 
 @pytest.mark.parametrize("err_id", ["ERR-PYOCO-0005", "ERR-PYOCO-0014", "ERR-PYOCO-0015"])
-def test_what_is_refused_is_refused(gateway: ScriptedGateway, client: Client, err_id: str) -> None:
+def test_a_refusal_ends_a_watch(gateway: ScriptedGateway, client: Client, err_id: str) -> None:
     gateway.on("GET", WATCH, refuses(err_id))
     gateway.on("GET", "/runs/r1", refuses(err_id))
     with pytest.raises(ApiError) as refused:
@@ -119,7 +117,7 @@ def test_a_gateway_that_was_never_there_is_not_waited_for(gateway: ScriptedGatew
         client.wait("r1", timeout=60)
 
 
-def test_nats_that_was_never_there_is_told(gateway: ScriptedGateway) -> None:
+def test_a_gateway_that_never_had_nats_is_an_error(gateway: ScriptedGateway) -> None:
     gateway.on("GET", WATCH, AWAY)
     with Client(gateway.url, retries=1) as client, pytest.raises(ApiError) as refused:
         client.wait("r1", timeout=60)
@@ -145,7 +143,7 @@ def test_watching_ends_in_time(gateway: ScriptedGateway, client: Client, timeout
     gateway.on("GET", WATCH, streams(event(RUNNING), then=silence))
     begin = time.monotonic()
     assert statuses(client.watch("r1", timeout=timeout)) == ["RUNNING"]
-    assert timeout <= time.monotonic() - begin < timeout + 10  # the gateway would go on for minutes
+    assert timeout <= time.monotonic() - begin < timeout + 10  # the gateway would continue for minutes
 
 
 def test_waiting_ends_in_time(gateway: ScriptedGateway, client: Client) -> None:
@@ -178,9 +176,9 @@ def test_waiting_survives_a_restart_of_the_gateway(gateway: ScriptedGateway, cli
     waiting.start()
     assert next(seen) == RUNNING
     gateway.stop()
-    with socket.create_server(("127.0.0.1", gateway.port)) as nobody:
-        nobody.settimeout(30)
-        nobody.accept()[0].close()  # somebody tries in vain
+    with socket.create_server(("127.0.0.1", gateway.port)) as listening:
+        listening.settimeout(30)
+        listening.accept()[0].close()  # one attempt fails
     gateway.on("GET", WATCH, streams(event(DONE), then=silence))
     gateway.start()
     waiting.join(30)

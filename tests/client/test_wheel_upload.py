@@ -1,4 +1,4 @@
-"""Uploading wheels from files: sent as they are read, and told how far they are."""
+"""Uploads of wheels from files: sent as they are read, with progress."""
 
 import asyncio
 import contextlib
@@ -79,24 +79,24 @@ def little_memory(most: int) -> Iterator[None]:
 @pytest.mark.spec("004 REQ-0025")
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_a_large_file_is_never_in_memory(large: Path, kind: type[Client] | type[AsyncClient]) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
 
     async def upload(url: str) -> object:
         async with AsyncClient(url) as client:
-            return await client.upload_wheel(large, progress=lambda sent, size: told.append((sent, size)))
+            return await client.upload_wheel(large, progress=lambda sent, size: progress.append((sent, size)))
 
     with Swallower() as server, little_memory(SIZE // 4):
         if kind is AsyncClient:
             answer = asyncio.run(upload(server.url))
         else:
             with Client(server.url) as client:
-                answer = client.upload_wheel(large, progress=lambda sent, size: told.append((sent, size)))
+                answer = client.upload_wheel(large, progress=lambda sent, size: progress.append((sent, size)))
     assert answer == {"name": NAME}
     assert b"transfer-encoding" not in server.head.lower(), "how long it is, is known"
     assert server.came > SIZE
-    assert told == sorted(told)
-    assert told[-1] == (SIZE, SIZE)
-    assert len(told) > 100
+    assert progress == sorted(progress)
+    assert progress[-1] == (SIZE, SIZE)
+    assert len(progress) > 100
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder"])
@@ -137,7 +137,7 @@ def test_on_a_terminal_the_command_shows_how_far_it_is(gateway: ScriptedGateway,
     )
     os.close(theirs)
     shown = b""
-    with contextlib.suppress(OSError):  # how a terminal says that nobody is there any more
+    with contextlib.suppress(OSError):  # the error of a terminal that was closed
         while part := os.read(ours, 65_536):
             shown += part
     output, _ = process.communicate(timeout=30)
@@ -150,7 +150,7 @@ def test_on_a_terminal_the_command_shows_how_far_it_is(gateway: ScriptedGateway,
     assert b"\x1b" not in output
 
 
-def test_in_a_pipe_nothing_but_the_answer_is_written(gateway: ScriptedGateway, large: Path) -> None:
+def test_a_pipe_gets_only_the_answer(gateway: ScriptedGateway, large: Path) -> None:
     gateway.on("POST", "/wheels", says({"name": NAME, "size_bytes": SIZE}))
     done = subprocess.run(_command(gateway, large), capture_output=True, timeout=60, check=False)  # noqa: S603
     assert (done.returncode, done.stderr) == (0, b"")

@@ -1,4 +1,4 @@
-"""The worked example of docs/production.md, as it stands there: whoever changes it, changes what is tested."""
+"""The worked example, read from docs/production.md: a change of the page changes what is tested."""
 
 import re
 from collections.abc import Collection
@@ -9,7 +9,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "production.md"
 
 
 class Address(NamedTuple):
-    """Where a node is, for those who use it and for the other nodes."""
+    """The address of a node: for clients, and for routes of the other nodes."""
 
     name: str
     host: str
@@ -21,9 +21,9 @@ class Address(NamedTuple):
         return f"nats://{self.host}:{self.port}"
 
 
-def configuration(node: Address, everybody: Collection[Address], store: Path) -> str:
-    """The documented configuration of a node, with names, addresses and a directory of our own in it."""
-    routes = ", ".join(f"nats://{other.host}:{other.route_port}" for other in everybody)
+def configuration(node: Address, nodes: Collection[Address], store: Path) -> str:
+    """Return the documented configuration of a node, with the name, the addresses and the directory of the test."""
+    routes = ", ".join(f"nats://{other.host}:{other.route_port}" for other in nodes)
     ours = {
         r"port: 6222": f"host: {node.host}\n  port: {node.route_port}",
         r"routes: \[.*\]": f"routes: [{routes}]",
@@ -32,12 +32,12 @@ def configuration(node: Address, everybody: Collection[Address], store: Path) ->
 
 
 def configuration_alone(node: Address, store: Path) -> str:
-    """The documented configuration of a node without others."""
+    """Return the documented configuration of a single node."""
     return _with(_block("# nats.conf"), _own(node, store))
 
 
 def accounts() -> str:
-    """What the page adds to every configuration, so that a lost node can be removed."""
+    """Return what the page adds to every configuration so that a lost node can be removed."""
     return _block("# in the configuration of every node")
 
 
@@ -49,16 +49,16 @@ def _own(node: Address, store: Path) -> dict[str, str]:
     }
 
 
-def _with(text: str, ours: dict[str, str]) -> str:
-    """The text with ours in place of what is written there, each of which must be there once."""
-    for pattern, replacement in ours.items():
+def _with(text: str, replacements: dict[str, str]) -> str:
+    """Return the text with each pattern replaced; each must match exactly once."""
+    for pattern, replacement in replacements.items():
         text, count = re.subn(pattern, replacement, text)
         assert count == 1, f"docs/production.md has {pattern!r} {count} times in its configuration"
     return text
 
 
 def _block(beginning: str) -> str:
-    """The block of code that begins so."""
+    """Return the block of code with this beginning."""
     blocks = re.findall(r"```\w*\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     found: str = next(block for block in blocks if block.startswith(beginning))
     return found

@@ -1,4 +1,4 @@
-"""Nodes of a NATS cluster as processes, and what the cluster says about itself."""
+"""Nodes of a NATS cluster as processes, and queries of the state of the cluster."""
 
 import contextlib
 import json
@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.translation import translated
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.transport.error_translation import translated
 from pyoco_server.adapters.nats_server.executables import nats_server_binary
 from pyoco_server.app.ports import UnavailableError
 from tests.cluster.documented import Address, configuration, configuration_alone
@@ -19,10 +19,10 @@ Info = dict[str, Any]
 
 
 class Node:
-    """A server with a directory of its own; it can be killed and started again at the same address."""
+    """A server with its own directory; it can be killed and started again at the same address."""
 
     def __init__(self, address: Address, home: Path, *, within: Sequence[str] = (), store: Path | None = None) -> None:
-        """``within`` goes before the command; ``store`` is where it keeps its data, if not in its home."""
+        """``within`` is a prefix of the command; ``store`` is the data directory, by default below ``home``."""
         self.address = address
         self.home = home
         self.store = store or home / "store"
@@ -39,13 +39,13 @@ class Node:
         assert self._process is not None, f"{self.name} was never started"
         return self._process
 
-    def configure(self, everybody: Collection[Address], more: str = "") -> None:
-        """Write its configuration."""
-        alone = len(everybody) == 1
+    def configure(self, addresses: Collection[Address], more: str = "") -> None:
+        """Write the configuration of this node of the cluster."""
+        alone = len(addresses) == 1
         text = (
             configuration_alone(self.address, self.store)
             if alone
-            else configuration(self.address, everybody, self.store)
+            else configuration(self.address, addresses, self.store)
         )
         (self.home / "nats.conf").write_text(f"{text}{more}")
 
@@ -59,7 +59,7 @@ class Node:
 
 
 class Cluster:
-    """Some nodes, asked through any of them that answers."""
+    """Nodes of one cluster; queries go to any node that answers."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = [*nodes]
@@ -69,10 +69,10 @@ class Cluster:
         return ",".join(node.address.url for node in self.nodes)
 
     def start(self, more: str = "") -> None:
-        """Configure and start all; ``more`` is added to every configuration."""
-        everybody = [node.address for node in self.nodes]
+        """Configure and start all nodes; ``more`` is appended to every configuration."""
+        addresses = [node.address for node in self.nodes]
         for node in self.nodes:
-            node.configure(everybody, more)
+            node.configure(addresses, more)
             node.start()
 
     def kill(self) -> None:
@@ -84,7 +84,9 @@ class Cluster:
 
     async def ready(self, within: float = 30.0) -> None:
         """Wait until JetStream has a leader and knows all nodes."""
-        await eventually(self._is_formed, lambda: "the cluster is formed\n" + self._told(), within=within, pause=0.1)
+        await eventually(
+            self._is_formed, lambda: "the cluster is formed\n" + self._log_tails(), within=within, pause=0.1
+        )
 
     async def _is_formed(self) -> bool:
         try:
@@ -93,12 +95,12 @@ class Cluster:
         except UnavailableError:
             return False
 
-    def _told(self) -> str:
+    def _log_tails(self) -> str:
         return "\n".join((node.home / "nats.log").read_text()[-2_000:] for node in self.nodes)
 
 
 async def ask(connection: Connection, question: str, body: object = None) -> Info:
-    """Ask JetStream something; UnavailableError if there is no answer."""
+    """Send a request to the JetStream API; UnavailableError if there is no answer."""
     content = b"" if body is None else json.dumps(body).encode()
     with translated():
         answer: Info = json.loads((await connection.nc.request(f"$JS.API.{question}", content, timeout=5)).data)
@@ -119,12 +121,12 @@ async def until_replicated(connection: Connection, streams: Collection[str], *, 
             return False
         return True
 
-    def told() -> str:
+    def expectation() -> str:
         return "every stream has three replicas\n" + "\n".join(
             f"{stream}: {info.get('cluster')}" for stream, info in found.items()
         )
 
-    await eventually(is_whole, told, within=within, pause=0.1)
+    await eventually(is_whole, expectation, within=within, pause=0.1)
 
 
 def _is_whole(info: Info) -> bool:
@@ -138,7 +140,7 @@ def _is_whole(info: Info) -> bool:
 
 
 async def leader_of(connection: Connection, stream: str) -> str:
-    """The node that leads a stream."""
+    """Return the name of the node that leads a stream; wait until there is one."""
     leader: str = ""
 
     async def has_leader() -> bool:

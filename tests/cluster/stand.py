@@ -1,11 +1,11 @@
-"""Three nodes as docs/production.md describes them, and those who work on them."""
+"""Three nodes as docs/production.md describes them, with gateways and workers."""
 
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from pyoco_server import bootstrap
-from pyoco_server.adapters.jetstream.replicas import set_replicas
+from pyoco_server.adapters.jetstream.primitives.provisioning import set_replicas
 from pyoco_server.bootstrap import names_of
 from pyoco_server.settings import load_settings
 from tests.cluster.documented import Address
@@ -15,7 +15,7 @@ from tests.kill.crew import HASTY, Crew, free_port
 
 @contextlib.asynccontextmanager
 async def three_nodes(home: Path, **variables: str) -> AsyncIterator[tuple[Cluster, Crew]]:
-    """The worked example: a cluster, and streams which are given replicas once they exist."""
+    """Run the worked example: start a cluster, create the streams, and then set their replicas."""
     host = "127.0.0.1"
     addresses = [Address(f"nats-{number}", host, free_port(), free_port()) for number in (1, 2, 3)]
     cluster = Cluster([Node(address, home / address.name) for address in addresses])

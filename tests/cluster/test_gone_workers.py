@@ -1,4 +1,4 @@
-"""Who is connected to another node than the gateway is neither missed for a node that dies, nor spared when it does."""
+"""Detection of dead workers when the worker and the gateway are connected to different nodes."""
 
 import asyncio
 import contextlib
@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.resources import stream_names
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import stream_names
 from pyoco_server.app.ports import UnavailableError
 from tests.cluster.nodes import Cluster, until_replicated
 from tests.cluster.stand import three_nodes
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 @pytest.mark.timeout(120)
-def test_a_node_that_dies_takes_no_worker_with_it_and_a_killed_worker_is_missed_all_the_same(tmp_path: Path) -> None:
+def test_worker_survives_the_death_of_its_node_and_is_reported_gone_when_it_is_killed(tmp_path: Path) -> None:
     async def body() -> None:
         async with three_nodes(tmp_path, **ACK_WAIT, PYOCO_WORKER_GONE_SEC="3") as (cluster, crew):
             await _node_dies_and_then_a_worker(cluster, crew)
@@ -41,21 +41,21 @@ async def _node_dies_and_then_a_worker(cluster: Cluster, crew: Crew) -> None:
     await crew.start_worker("near", url=gateways_node.address.url).ready()
     await until_replicated(crew.platform.connection, stream_names(Names()))
 
-    others_node.kill()  # the worker goes to another node, and the streams may have to agree on new leaders
-    await eventually(lambda: _has_said(far, "nats_reconnected"), "the worker is back")
+    others_node.kill()  # the worker connects to another node, and the streams may have to agree on new leaders
+    await eventually(lambda: _has_logged(far, "nats_reconnected"), "the worker is back")
     back_at = time.time()
     await crew.until_all([run_id], lambda found: found["heartbeat_at"] > back_at)
     await _when_it_answers(lambda: is_known(crew, "far"))
     assert await _when_it_answers(lambda: workers_of(crew, run_id)) == ["far"]
-    assert not await _has_said(gateway, "worker_gone")
+    assert not await _has_logged(gateway, "worker_gone")
 
     far.kill()
     await crew.until_all_ended([run_id], within=SOONER_SEC)
     assert await _when_it_answers(lambda: workers_of(crew, run_id)) == ["far", "near"]
-    assert await _has_said(gateway, "worker_gone")
+    assert await _has_logged(gateway, "worker_gone")
 
 
-async def _has_said(process: Process, action: str) -> bool:
+async def _has_logged(process: Process, action: str) -> bool:
     return process.said(action) > 0
 
 

@@ -1,4 +1,4 @@
-"""One of three nodes is killed under load and comes back: nothing that was acknowledged is lost."""
+"""One of three nodes is killed under load and started again: no acknowledged run is lost."""
 
 import asyncio
 import random
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.resources import stream_names
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import stream_names
 from pyoco_server.bootstrap import names_of
 from pyoco_server.client import ApiError, AsyncClient, GatewayUnreachableError
 from tests.cluster.nodes import ask, leader_of, until_replicated
@@ -21,7 +21,7 @@ FLOWS = ("chain", "fan", "retried", "rested", "stored", "ask")
 
 
 class Load:
-    """Submits runs one after the other, and remembers which were accepted."""
+    """Submits runs one after the other, and records the accepted ones."""
 
     def __init__(self, url: str, chance: random.Random) -> None:
         self.accepted: list[str] = []
@@ -44,7 +44,7 @@ class Load:
         self._over.set()
 
     async def more(self, count: int, within: float = 20.0) -> None:
-        """Wait until so many more have been accepted."""
+        """Wait until ``count`` more runs have been accepted."""
         goal, deadline = len(self.accepted) + count, time.monotonic() + within
         while len(self.accepted) < goal:
             assert time.monotonic() < deadline, f"{len(self.accepted)} runs accepted, {goal} expected"
@@ -62,7 +62,7 @@ async def _leader_killed(home: Path) -> None:
         streams = stream_names(Names())
         stored = (await ask(js, "STREAM.NAMES"))["streams"]
         assert sorted(streams) == sorted(stored), "docs/production.md names all streams"
-        assert crew.platform.log._from_leader, "a replica that lags behind must not be taken for the log"
+        assert crew.platform.log._from_leader, "reads must not come from a replica that lags behind"
         await crew.start_gateway("gateway").ready()
         for _ in range(2):
             await crew.start_worker().ready()

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 
 class Kind(NamedTuple):
-    """What a field may hold: one good value, and values of which none may pass."""
+    """A kind of field: one valid value, and values that must be refused."""
 
     good: Any
     bad: tuple[Any, ...]

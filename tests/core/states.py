@@ -1,4 +1,4 @@
-"""Executions and nodes in every situation an event or a command can meet them in, as logs."""
+"""Logs of executions and nodes in every status that an event or a command can meet."""
 
 from typing import Any
 
@@ -36,12 +36,12 @@ def created() -> list[Event]:
 
 
 def started() -> list[Event]:
-    """An execution under way."""
+    """An execution that has started."""
     return [*created(), event("EXECUTION_STARTED")]
 
 
 def with_node(status: NodeStatus, node_id: str = "a", *, retries: int = 0, node_type: str = "Task") -> list[Event]:
-    """An execution under way whose one node has this status."""
+    """An execution that has started, with one node in this status."""
     meta = {"inputs": 1, "retries": retries}
     made = event("NODE_CREATED", nodeId=node_id, nodeType=node_type, meta=meta)
     steps = [event(name, nodeId=node_id, **fields) for name, fields in STEPS_TO[status]]
@@ -49,7 +49,7 @@ def with_node(status: NodeStatus, node_id: str = "a", *, retries: int = 0, node_
 
 
 def cancel_requested(status: NodeStatus = NodeStatus.RUNNING) -> list[Event]:
-    """The same after somebody asked for the execution to be canceled."""
+    """The same after a cancel of the execution was requested."""
     return [*with_node(status), event("EXECUTION_CANCEL_REQUESTED", reason="enough")]
 
 

@@ -1,4 +1,4 @@
-"""How a cancel is brought to its end, with and without waiting for workers."""
+"""How a requested cancel converges, with and without waiting for workers."""
 
 from collections.abc import Callable
 
@@ -26,22 +26,22 @@ NOW = CancelMode.IMMEDIATE
 
 
 def stopped(run: Run, node_id: str) -> list[Event]:
-    """The worker says it stopped."""
+    """Commit the report of the worker that it has stopped."""
     return run.commit(confirm_stopped(run.graph, run.state, node_id, actor=WORKER, now=run.now, new_id=run.new_id))
 
 
-def dropped(run: Run, node_id: str) -> list[Event]:
-    """A policy cancels one node."""
+def cancel_one(run: Run, node_id: str) -> list[Event]:
+    """Commit the cancel of one node, as a policy does."""
     return run.commit(cancel_node(run.graph, run.state, node_id, actor=WORKER, now=run.now, new_id=run.new_id))
 
 
 def sweep(run: Run, mode: CancelMode = CancelMode.WAIT_FOR_WORKERS) -> list[Event]:
-    """Somebody who knows only the state draws the consequences."""
+    """Commit what follows from the state alone."""
     return run.commit(orchestrate(run.graph, run.state, now=run.now, new_id=run.new_id, cancel_mode=mode))
 
 
 def about(events: list[Event], name: str) -> list[str]:
-    """The nodes these events say this of."""
+    """Return the nodes of the events of this type."""
     return [payload(found)["nodeId"] for found in events if found.type == name]
 
 
@@ -73,13 +73,13 @@ def running() -> Run:
     return run
 
 
-# --- Nobody at work --------------------------------------------------------------------------------------------------
+# --- No worker executes a node ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("003 §5.1", "003 §8.3")
 @pytest.mark.parametrize("made", [not_started, ready, waiting, between_attempts], ids=lambda made: made.__name__)
 @pytest.mark.parametrize("mode", CancelMode)
-def test_cancel_ends_at_once_when_nobody_is_at_work(made: Callable[[], Run], mode: CancelMode) -> None:
+def test_cancel_ends_at_once_when_no_worker_is_executing_a_node(made: Callable[[], Run], mode: CancelMode) -> None:
     run = made()
     commit = run.do("CancelExecution", cancel_mode=mode)
     assert (types(commit)[0], types(commit)[-1]) == ("EXECUTION_CANCEL_REQUESTED", "EXECUTION_CANCELED")
@@ -105,7 +105,7 @@ def test_results_are_kept_and_marked() -> None:
     assert (node.status, node.output, node.cancellation_applied) == (NodeStatus.SUCCEEDED, {"n": 1}, True)
 
 
-def test_reason_is_told_by_every_event_of_the_cancel() -> None:
+def test_every_event_of_the_cancel_has_its_reason() -> None:
     commit = ready().do("CancelExecution", reason="enough")
     assert {payload(found)["reason"] for found in commit} == {"enough"}
 
@@ -145,7 +145,7 @@ def test_stop_is_recorded_on_behalf_of_the_worker() -> None:
 
 @pytest.mark.parametrize(("report", "status"), [("SucceedNode", NodeStatus.SUCCEEDED), ("FailNode", NodeStatus.FAILED)])
 @pytest.mark.spec("003 §5.2 rule 1", "003 §11")
-def test_work_seen_to_end_is_recorded_and_the_execution_still_ends_canceled(report: str, status: NodeStatus) -> None:
+def test_observed_end_of_work_is_recorded_and_the_execution_ends_canceled(report: str, status: NodeStatus) -> None:
     run = running()
     run.do("CancelExecution")
     run.do(report, "a", observed=True)
@@ -156,14 +156,14 @@ def test_work_seen_to_end_is_recorded_and_the_execution_still_ends_canceled(repo
     assert run.status("after") is NodeStatus.CANCELED
 
 
-def test_work_seen_to_end_last_ends_the_cancel() -> None:
+def test_last_observed_end_of_work_ends_the_cancel() -> None:
     run = Run(chain("a"))
     run.start("a")
     run.do("CancelExecution")
     assert types(run.do("SucceedNode", "a", observed=True)) == ["NODE_SUCCEEDED", "EXECUTION_CANCELED"]
 
 
-def test_failure_seen_after_the_cancel_is_not_tried_again() -> None:
+def test_failure_observed_after_the_cancel_is_not_tried_again() -> None:
     run = Run(graph("s:Start a z:Success", "s>a a>z", a={"retries": 3}))
     run.start("a")
     run.do("CancelExecution")
@@ -185,7 +185,7 @@ def test_result_from_outside_is_refused_after_a_cancel_request(report: str) -> N
 
 
 @pytest.mark.spec("003 §5.1")
-def test_immediate_cancel_waits_for_nobody() -> None:
+def test_immediate_cancel_waits_for_no_worker() -> None:
     run = running()
     commit = run.do("CancelExecution", cancel_mode=NOW)
     assert about(commit, "NODE_INTERRUPT_REQUESTED") == ["a", "b"]
@@ -195,8 +195,8 @@ def test_immediate_cancel_waits_for_nobody() -> None:
 
 def test_immediate_cancel_still_interrupts_before_it_cancels() -> None:
     commit = running().do("CancelExecution", cancel_mode=NOW)
-    told = [found.type for found in commit if payload(found).get("nodeId") == "a"]
-    assert told == ["NODE_INTERRUPT_REQUESTED", "NODE_CANCELED"]
+    about_a = [found.type for found in commit if payload(found).get("nodeId") == "a"]
+    assert about_a == ["NODE_INTERRUPT_REQUESTED", "NODE_CANCELED"]
 
 
 def test_end_of_the_grace_period_ends_the_cancel_without_interrupting_twice() -> None:
@@ -221,13 +221,13 @@ def test_second_cancel_adds_nothing(made: Callable[[], Run]) -> None:
     assert run.state.cancel_reason == "first"
 
 
-def test_asking_again_without_patience_ends_the_cancel() -> None:
+def test_repeated_cancel_with_immediate_mode_ends_the_cancel() -> None:
     run = running()
     run.do("CancelExecution")
     assert types(run.do("CancelExecution", cancel_mode=NOW)) == ["NODE_CANCELED", "NODE_CANCELED", "EXECUTION_CANCELED"]
 
 
-def test_interrupt_is_asked_once() -> None:
+def test_interrupt_is_requested_once() -> None:
     run = running()
     run.do("CancelExecution")
     assert sweep(run) == []
@@ -249,7 +249,7 @@ def test_converged_cancel_has_no_further_consequences() -> None:
     assert sweep(run, NOW) == []
 
 
-def test_cancel_nobody_converged_is_converged_by_whoever_comes_next() -> None:
+def test_requested_cancel_without_consequences_is_converged_by_the_next_orchestrate() -> None:
     run = ready()
     run.commit([event("EXECUTION_CANCEL_REQUESTED")])
     sweep(run)
@@ -265,15 +265,15 @@ def test_cancel_nobody_converged_is_converged_by_whoever_comes_next() -> None:
 )
 def test_one_node_can_be_canceled(made: Callable[[], Run], interrupted: bool) -> None:
     run = made()
-    commit = dropped(run, "a")
+    commit = cancel_one(run, "a")
     expected = ["NODE_CANCEL_REQUESTED", *(["NODE_INTERRUPT_REQUESTED"] if interrupted else []), "NODE_CANCELED"]
     assert types(commit)[: len(expected)] == expected
     assert not run.state.nodes["a"].canceled_by_execution
     assert not run.state.is_cancel_requested
 
 
-def test_canceling_a_node_is_recorded_on_behalf_of_who_asked() -> None:
-    commit = dropped(ready(), "a")
+def test_canceling_a_node_records_the_requester() -> None:
+    commit = cancel_one(ready(), "a")
     assert (commit[0].type, commit[0].actor) == (EventType.NODE_CANCEL_REQUESTED, WORKER)
 
 
@@ -281,12 +281,12 @@ def test_canceling_the_last_running_node_of_a_canceling_execution_ends_the_cance
     run = Run(chain("a"))
     run.start("a")
     run.do("CancelExecution")
-    assert types(dropped(run, "a"))[-1] == "EXECUTION_CANCELED"
+    assert types(cancel_one(run, "a"))[-1] == "EXECUTION_CANCELED"
     assert run.state.nodes["a"].canceled_by_execution
 
 
-def test_worker_that_stopped_without_a_cancel_of_the_execution() -> None:
-    """Interrupted by somebody's policy: the node ends canceled, and the graph decides what follows."""
+def test_stop_after_an_interrupt_alone_cancels_the_node_only() -> None:
+    """A policy interrupted the node: it ends canceled, and the graph decides what follows."""
     run = running()
     run.commit([event("NODE_INTERRUPT_REQUESTED", nodeId="a")])
     made = stopped(run, "a")
@@ -301,15 +301,15 @@ NOT_STOPPABLE = [
 
 
 @pytest.mark.parametrize(("made", "node_id", "message"), NOT_STOPPABLE, ids=["unknown", "start", "end"])
-@pytest.mark.parametrize("ask", [stopped, dropped])
-def test_what_does_no_work_cannot_be_stopped(
+@pytest.mark.parametrize("ask", [stopped, cancel_one])
+def test_control_and_unknown_nodes_cannot_be_stopped(
     made: Callable[[], Run], node_id: str, message: str, ask: Callable[[Run, str], list[Event]]
 ) -> None:
     with pytest.raises(NodeNotStoppableError, match=message):
         ask(made(), node_id)
 
 
-@pytest.mark.parametrize("ask", [stopped, dropped])
+@pytest.mark.parametrize("ask", [stopped, cancel_one])
 def test_node_that_ended_cannot_be_stopped(ask: Callable[[Run, str], list[Event]]) -> None:
     run = ready()
     run.succeed("a")
@@ -317,7 +317,7 @@ def test_node_that_ended_cannot_be_stopped(ask: Callable[[Run, str], list[Event]
         ask(run, "a")
 
 
-@pytest.mark.parametrize("ask", [stopped, dropped])
+@pytest.mark.parametrize("ask", [stopped, cancel_one])
 def test_nothing_can_be_stopped_after_the_end(ask: Callable[[Run, str], list[Event]]) -> None:
     run = Run(chain("a", "b"))
     run.fail("a")
@@ -333,6 +333,6 @@ def test_worker_that_was_replaced_cannot_confirm_that_it_stopped() -> None:
         confirm_stopped(run.graph, run.state, "a", actor=WORKER, now=run.now, new_id=run.new_id, attempt=1)
 
 
-def test_worker_nobody_asked_cannot_confirm_that_it_stopped() -> None:
+def test_worker_that_was_not_asked_to_stop_cannot_confirm_that_it_stopped() -> None:
     with pytest.raises(NodeNotStoppableError, match="was not asked to stop"):
         stopped(running(), "a")

@@ -52,7 +52,7 @@ def test_the_first_attempt_is_number_one() -> None:
 
 @pytest.mark.spec("001 §4.6", "001 §6")
 @pytest.mark.parametrize("fields", [{}, {"attempt": 1}, {"workerId": "w1"}, {"attempt": 1, "workerId": "w1"}], ids=str)
-def test_whoever_holds_the_attempt_may_start_it_again(fields: dict[str, Any]) -> None:
+def test_the_worker_that_holds_the_attempt_may_start_it_again(fields: dict[str, Any]) -> None:
     assert answer(running(), "StartNode", **fields) == []
 
 
@@ -82,7 +82,7 @@ def test_a_replaced_worker_cannot_take_its_attempt_back() -> None:
 @pytest.mark.parametrize(
     ("attempt", "code"), [(1, RejectionCode.STALE_ATTEMPT), (3, RejectionCode.UNKNOWN_ATTEMPT)], ids=["older", "newer"]
 )
-def test_only_the_latest_attempt_is_heard(name: str, attempt: int, code: RejectionCode) -> None:
+def test_a_report_of_any_but_the_latest_attempt_is_refused(name: str, attempt: int, code: RejectionCode) -> None:
     assert refusal(running(attempt=2), name, attempt=attempt) is code
 
 
@@ -145,13 +145,13 @@ def test_a_waiting_node_that_fails_is_not_tried_again() -> None:
 
 
 @pytest.mark.spec("001 §4.12")
-def test_giving_up_between_attempts_keeps_what_the_command_added() -> None:
+def test_failing_between_attempts_keeps_extra_fields_of_the_command() -> None:
     (made,) = answer(between_attempts(), "FailNode", retryable=False, note="gave up")
     assert (made.type, payload(made)["note"]) == ("NODE_FAILED", "gave up")
 
 
 @pytest.mark.spec("001 §4.12")
-def test_a_failure_that_cannot_be_mended_fails_the_node_at_once() -> None:
+def test_a_failure_that_is_not_retryable_fails_the_node_at_once() -> None:
     assert types(answer(running(retries=1), "FailNode", retryable=False)) == ["NODE_FAIL_REPORTED", "NODE_FAILED"]
 
 
@@ -161,13 +161,13 @@ def test_the_same_failure_is_not_recorded_twice() -> None:
 
 
 @pytest.mark.spec("001 §4.12")
-def test_a_node_between_attempts_can_still_be_given_up() -> None:
+def test_a_node_between_attempts_can_be_failed() -> None:
     assert types(answer(between_attempts(), "FailNode", retryable=False)) == ["NODE_FAILED"]
 
 
 @pytest.mark.spec("001 §4.7", "001 §4.8", "001 §4.11")
 @pytest.mark.parametrize("name", ["ReportNodeProgress", "PutNodeWaiting", "SucceedNode"])
-def test_an_attempt_that_failed_has_nothing_more_to_say(name: str) -> None:
+def test_a_report_of_a_failed_attempt_is_refused(name: str) -> None:
     assert refusal(between_attempts(), name, attempt=1) is RejectionCode.BETWEEN_ATTEMPTS
 
 
@@ -218,13 +218,13 @@ def test_another_key_does_not_resume_the_node(key: str) -> None:
 
 
 @pytest.mark.spec("001 §4.10")
-def test_no_key_fits_a_node_that_waits_for_none() -> None:
+def test_a_node_that_waits_without_a_key_refuses_any_key() -> None:
     state = state_of(*with_node(NodeStatus.RUNNING), event("NODE_WAITING", nodeId="a"))
     assert refusal(state, "ResumeNode", resumeKey="key") is RejectionCode.RESUME_KEY_MISMATCH
 
 
 @pytest.mark.spec("001 §4.10", "001 §4.11")
-def test_a_resumed_node_goes_on_with_the_attempt_it_had() -> None:
+def test_a_resumed_node_continues_its_attempt() -> None:
     state = state_of(*with_node(NodeStatus.WAITING))
     resumed = fold(answer(state, "ResumeNode"), state)
     assert [payload(made)["attempt"] for made in answer(resumed, "SucceedNode", attempt=1)] == [1]
@@ -245,24 +245,24 @@ def test_a_request_to_resume_still_needs_the_resume() -> None:
     ("name", "recorded"),
     [("SucceedNode", ["NODE_SUCCEEDED"]), ("FailNode", ["NODE_FAIL_REPORTED", "NODE_FAILED"])],
 )
-def test_work_seen_to_end_after_a_cancel_request_is_recorded(name: str, recorded: list[str]) -> None:
+def test_observed_end_of_work_after_a_cancel_request_is_recorded(name: str, recorded: list[str]) -> None:
     assert types(answer(state_of(*cancel_requested()), name, observed=True)) == recorded
 
 
 @pytest.mark.spec("001 §3.2")
 @pytest.mark.parametrize("name", ["MarkNodeReady", "StartNode", "ReportNodeProgress", "PutNodeWaiting", "ResumeNode"])
-def test_seeing_it_happen_excuses_no_other_command(name: str) -> None:
+def test_observed_does_not_allow_other_commands_after_a_cancel_request(name: str) -> None:
     assert refusal(state_of(*cancel_requested()), name, observed=True) is RejectionCode.CANCEL_REQUESTED
 
 
 @pytest.mark.spec("001 §3.1")
 @pytest.mark.parametrize("how", [ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELED])
-def test_after_the_end_not_even_work_seen_to_end_is_recorded(how: ExecutionStatus) -> None:
+def test_observed_end_of_work_after_the_end_is_refused(how: ExecutionStatus) -> None:
     assert refusal(state_of(*ended(how)), "SucceedNode", observed=True) is RejectionCode.EXECUTION_TERMINAL
 
 
 @pytest.mark.spec("001 §3.2")
-def test_a_replaced_worker_is_not_heard_after_a_cancel_request_either() -> None:
+def test_a_report_of_a_replaced_worker_is_refused_after_a_cancel_request_too() -> None:
     state = fold([event("EXECUTION_CANCEL_REQUESTED")], running(attempt=2))
     assert refusal(state, "SucceedNode", observed=True, attempt=1) is RejectionCode.STALE_ATTEMPT
 
@@ -275,7 +275,7 @@ def test_after_a_cancel_request_a_failure_is_not_tried_again() -> None:
 
 @pytest.mark.spec("001 §7")
 @pytest.mark.parametrize(("name", "status"), [("SucceedNode", "SUCCEEDED"), ("FailNode", "FAILED")])
-def test_work_seen_to_end_does_not_keep_the_execution_from_ending_canceled(name: str, status: str) -> None:
+def test_observed_success_does_not_keep_the_execution_from_ending_canceled(name: str, status: str) -> None:
     run = Run(chain("a"))
     run.start("a")
     run.do("CancelExecution")

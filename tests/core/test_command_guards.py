@@ -1,11 +1,13 @@
-"""Which command is taken when, what it becomes, and which refusal it meets otherwise."""
+"""Which command is accepted in which state, the events it becomes, and how it is refused otherwise."""
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from pyoco_server.core import (
     CommandRejected,
+    DecodeError,
     Event,
     ExecutionState,
     ExecutionStatus,
@@ -172,7 +174,7 @@ def test_after_the_end_no_command_becomes_an_event(name: str, how: ExecutionStat
 @pytest.mark.spec("001 §3.1")
 @pytest.mark.parametrize("status", NodeStatus)
 @pytest.mark.parametrize("name", NODE_VERDICTS)
-def test_after_the_end_the_node_is_not_even_looked_at(name: str, status: NodeStatus) -> None:
+def test_the_end_of_the_execution_is_checked_before_the_node(name: str, status: NodeStatus) -> None:
     assert verdict_on(state_of(*ended(ExecutionStatus.FAILED, status)), given(name)) == ENDED
 
 
@@ -234,14 +236,14 @@ def test_handling_a_command_changes_no_state(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EACH_COMMAND)
-def test_what_a_caller_adds_travels_into_the_event(name: str) -> None:
+def test_extra_fields_of_a_command_are_copied_into_its_event(name: str) -> None:
     made = answer(situation(name), given(name, note={"ticket": 7}))
     assert payload(made[0])["note"] == {"ticket": 7}
 
 
 @pytest.mark.spec("001 §2")
 @pytest.mark.parametrize("name", EACH_COMMAND)
-def test_events_tell_who_asked_and_in_what_connection(name: str) -> None:
+def test_events_have_the_actor_and_the_correlation_of_their_command(name: str) -> None:
     fields = {"actor": {"kind": "scheduler", "id": "s1"}, "correlationId": "request-9"}
     for found in answer(situation(name), given(name, **fields)):
         assert (found.execution_id, found.occurred_at) == (EXECUTION, T0)
@@ -258,7 +260,7 @@ def test_each_event_names_the_one_that_caused_it() -> None:
 
 @pytest.mark.spec("001 §4.9", "001 §4.3")
 @pytest.mark.parametrize("name", ["CancelExecution", "RequestResumeNode"])
-def test_somebody_may_ask_on_behalf_of_another(name: str) -> None:
+def test_a_command_may_name_another_requester(name: str) -> None:
     bob = {"kind": "user", "id": "bob"}
     (made,) = answer(situation(name), given(name, requestedBy=bob))
     assert payload(made)["requestedBy"] == bob
@@ -293,7 +295,7 @@ REFUSED: dict[RejectionCode, tuple[list[Event], Any]] = {
 
 
 @pytest.mark.spec("001 §6")
-def test_there_is_a_way_to_every_refusal() -> None:
+def test_every_rejection_code_occurs() -> None:
     assert set(REFUSED) == set(RejectionCode)
 
 
@@ -314,7 +316,35 @@ def test_a_refusal_says_why_and_leaves_nothing(code: RejectionCode) -> None:
 @pytest.mark.parametrize(
     "name", ["StartExecution", "CancelExecution", "ArchiveExecution", "MarkNodeReady", "StartNode"]
 )
-def test_asking_again_for_what_already_is_emits_nothing(name: str) -> None:
+def test_repeating_a_command_emits_nothing(name: str) -> None:
     state = situation(name)
     after = fold(answer(state, given(name)), state)
     assert answer(after, given(name)) == []
+
+
+# --- The time is an argument -----------------------------------------------------------------------------------------
+
+CREATE = command("CreateExecution", graphId="g")
+TOKYO = timezone(timedelta(hours=9))
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        datetime(2026, 1, 1, 9, tzinfo=TOKYO),
+        datetime(2026, 1, 1, tzinfo=UTC),
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T09:00:00+09:00",
+    ],
+    ids=str,
+)
+def test_a_time_with_its_offset_is_kept_in_utc(now: datetime | str) -> None:
+    (made,) = handle(initial_state(EXECUTION), CREATE, now=now, new_id=Ids())
+    assert made.occurred_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert made.occurred_at.tzinfo is UTC
+
+
+@pytest.mark.parametrize("now", [datetime(2026, 1, 1), "2026-01-01T00:00:00", "yesterday"], ids=str)  # noqa: DTZ001
+def test_a_time_without_its_offset_is_refused(now: datetime | str) -> None:
+    with pytest.raises(DecodeError, match="now"):
+        handle(initial_state(EXECUTION), CREATE, now=now, new_id=Ids())

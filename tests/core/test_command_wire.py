@@ -1,4 +1,4 @@
-"""Commands on the wire: the twelve, what all carry, and every field of each."""
+"""Commands on the wire: all twelve, their common fields, and every field of each."""
 
 import json
 from typing import Any
@@ -180,7 +180,7 @@ def test_a_command_is_written_as_it_was_read(name: str, filled: Any) -> None:
 
 
 @pytest.mark.parametrize("name", EACH_COMMAND)
-def test_a_field_nobody_knows_yet_is_kept(name: str) -> None:
+def test_an_undeclared_field_is_kept(name: str) -> None:
     sent = wire(name, smallest(COMMANDS[name]) | {"note": {"x": [1]}, "extra": 1})
     assert json.loads(encode_command(decode_command(sent))) == sent
 
@@ -194,7 +194,7 @@ def test_a_missing_required_field_is_named(name: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "field"), EACH_REQUIRED_FIELD)
-def test_python_spelling_does_not_stand_in_for_a_wire_name(name: str, field: str) -> None:
+def test_python_spelling_of_a_field_is_not_its_wire_name(name: str, field: str) -> None:
     fields = smallest(COMMANDS[name])
     value = fields.pop(field)
     snake_case = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in field)
@@ -216,7 +216,7 @@ def test_an_ill_typed_field_is_named(name: str, field: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("name", "field"), EACH_PARTY)
 @pytest.mark.parametrize("party", [{}, {"id": "ann"}, {"kind": 7}, {"kind": "user", "id": 7}], ids=str)
-def test_whoever_asked_has_a_kind_and_perhaps_an_id(name: str, field: str, party: dict[str, Any]) -> None:
+def test_a_requester_has_a_kind_and_perhaps_an_id(name: str, field: str, party: dict[str, Any]) -> None:
     assert refused(wire(name, smallest(COMMANDS[name]) | {field: party})).problem in WRONG_FIELD
 
 

@@ -1,4 +1,4 @@
-"""The small print: causes, correlations, reasons and fields that other tests pass over."""
+"""Details that other tests do not check: causes, correlations, reasons and single fields."""
 
 import runpy
 from pathlib import Path
@@ -41,19 +41,19 @@ def only(made: list[Event], event_type: str) -> Event:
 def test_a_failed_execution_says_all_it_knows() -> None:
     run = Run(chain("a"))
     run.fail("a")
-    told = state_to_dict(run.state)
+    written = state_to_dict(run.state)
     error = {"code": "E", "message": "broke"}
-    assert told["failure"] == {"reason": "node 'a' failed", "failedNodeId": "a", "error": error}
-    assert (told["input"], told["cancelReason"], told["version"]) == (None, None, len(run.log))
-    assert told["failedAt"] == "2026-01-01T00:00:04Z"
+    assert written["failure"] == {"reason": "node 'a' failed", "failedNodeId": "a", "error": error}
+    assert (written["input"], written["cancelReason"], written["version"]) == (None, None, len(run.log))
+    assert written["failedAt"] == "2026-01-01T00:00:04Z"
 
 
 def test_a_canceled_execution_says_all_it_knows() -> None:
     run = Run(chain("a"), started=False)
     run.do("CancelExecution", reason="enough")
-    told = state_to_dict(run.state)
-    assert (told["cancelReason"], told["failure"], told["startedAt"]) == ("enough", None, None)
-    assert told["cancelRequestedAt"] == told["canceledAt"] == "2026-01-01T00:00:02Z"
+    written = state_to_dict(run.state)
+    assert (written["cancelReason"], written["failure"], written["startedAt"]) == ("enough", None, None)
+    assert written["cancelRequestedAt"] == written["canceledAt"] == "2026-01-01T00:00:02Z"
 
 
 def test_the_input_of_an_execution_is_kept() -> None:
@@ -61,12 +61,12 @@ def test_the_input_of_an_execution_is_kept() -> None:
     assert state_to_dict(state)["input"] == {"x": 1}
 
 
-def test_nodes_and_gates_are_told_in_the_order_of_their_names() -> None:
+def test_nodes_and_gates_are_written_in_the_order_of_their_names() -> None:
     run = Run(diamond("b", "a"))
     run.succeed("a", "b")
-    told = state_to_dict(run.state)
-    assert list(told["nodes"]) == sorted(told["nodes"])
-    assert list(told["joinGates"]) == ["j"]
+    written = state_to_dict(run.state)
+    assert list(written["nodes"]) == sorted(written["nodes"])
+    assert list(written["joinGates"]) == ["j"]
 
 
 def test_a_node_cancelled_by_itself_fails_the_execution_with_that_reason() -> None:
@@ -124,7 +124,7 @@ def test_the_first_wait_without_an_attempt_can_be_confirmed_stopped_only_if_aske
 
 
 @pytest.mark.parametrize("cancel", [False, True])
-def test_what_is_drawn_later_names_its_cause(cancel: bool) -> None:
+def test_later_consequences_name_their_cause(cancel: bool) -> None:
     begun = [event("EXECUTION_CREATED", graphId="g"), event("EXECUTION_STARTED")]
     if cancel:
         begun += [event("NODE_CREATED", nodeId="a", nodeType="Task"), event("EXECUTION_CANCEL_REQUESTED", reason="no")]
@@ -144,7 +144,7 @@ def test_the_correlation_of_the_cause_is_carried_on() -> None:
     assert {found.correlation_id for found in later} == {"c3"}
 
 
-def test_a_failed_end_tells_why_and_by_what() -> None:
+def test_a_failed_end_names_the_reason_and_the_node() -> None:
     run = Run(graph("s:Start a e:Failed", "s>a a>e"))
     made = run.succeed("a")
     check_causes(made)
@@ -161,7 +161,7 @@ def test_a_canceled_end_asks_for_the_cancel() -> None:
     assert run.state.cancel_reason == "the execution reached 'c'"
 
 
-def test_what_is_stopped_by_a_failure_says_so() -> None:
+def test_nodes_stopped_by_a_failure_name_it() -> None:
     run = Run(diamond("a", "b"))
     run.start("b")
     made = run.fail("a")
@@ -175,7 +175,7 @@ def test_gates_a_failure_passes_on_its_way_are_not_passable() -> None:
     assert (gate["isPassable"], gate["completedBranches"], gate["policy"]) == (False, [], "ALL_SUCCESS")
 
 
-def test_losers_are_told_why() -> None:
+def test_canceled_losers_have_a_reason() -> None:
     run = Run(diamond("a", "b", join={"policy": "ANY_SUCCESS"}))
     made = run.succeed("a")
     check_causes(made)
@@ -184,7 +184,7 @@ def test_losers_are_told_why() -> None:
     assert payload(ended)["skip"] == {"by": "j", "countsAs": "dropped"}
 
 
-def test_a_skipped_node_is_told_whose_fault_it_is() -> None:
+def test_a_skipped_node_names_the_node_that_failed() -> None:
     run = Run(graph("s:Start a b z:Success", "s>a a>b b>z", a={"failPolicy": "isolate"}))
     skipped = payload(only(run.fail("a"), "NODE_CANCELED"))
     assert skipped["reason"] == "cannot run: 'a' ended FAILED"
@@ -289,7 +289,7 @@ def test_an_added_node_keeps_the_execution_from_completing() -> None:
     assert run.state.status == "COMPLETED"
 
 
-def test_nothing_is_added_twice_or_to_what_has_ended_or_is_to_end() -> None:
+def test_no_node_is_added_twice_or_to_an_ending_execution() -> None:
     run = Run(chain("a"))
     assert add_node(run.state, "a", "Task", now=T0, new_id=run.new_id) == []
     run.start("a")
@@ -318,6 +318,6 @@ def test_a_command_is_recorded_by_the_event_its_guard_names(name: str, status: N
     assert made[-1].type is NODE_GUARDS[CommandType(name)].emits
 
 
-def test_the_walk_through_a_graph_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_that_walks_a_graph_completes(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(Path(__file__).parents[2] / "examples" / "walk_a_graph.py"), run_name="__main__")
     assert "final state: COMPLETED at version 40" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What a commit asks its maker to do."""
+"""The effects of a commit."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_starting_runs_the_first_task() -> None:
 
 
 @pytest.mark.spec("002 §10")
-def test_creating_asks_for_nothing() -> None:
+def test_creating_an_execution_has_no_effect() -> None:
     run = Run(chain("a"), started=False)
     assert asked(run, run.log) == []
 
@@ -43,7 +43,7 @@ def test_passed_join_runs_what_follows() -> None:
 
 
 @pytest.mark.parametrize("name", ["StartNode", "ReportNodeProgress", "PutNodeWaiting"])
-def test_records_ask_for_nothing(name: str) -> None:
+def test_records_have_no_effect(name: str) -> None:
     run = Run(chain("a"))
     if name != "StartNode":
         run.start("a")
@@ -60,7 +60,7 @@ def test_last_failed_attempt_is_not_tried_again() -> None:
     assert asked(run, run.fail("a")) == [EndExecution(ExecutionStatus.FAILED)]
 
 
-def test_retry_that_began_already_is_not_asked_for() -> None:
+def test_a_retry_that_has_started_is_no_effect() -> None:
     run = Run(graph("s:Start a z:Success", "s>a a>z", a={"retries": 1}))
     made = run.fail("a")
     run.start("a")
@@ -75,7 +75,7 @@ def test_resume_wakes_the_node_with_what_was_given() -> None:
     assert asked(run, run.do("ResumeNode", "a", resumeKey="k", approved=True)) == [WakeNode("a", 1, {"approved": True})]
 
 
-def test_resume_undone_by_a_later_event_of_the_commit_wakes_nobody() -> None:
+def test_resume_undone_by_a_later_event_of_the_commit_has_no_effect() -> None:
     run = Run(chain("a"))
     run.start("a")
     run.do("PutNodeWaiting", "a")
@@ -84,7 +84,7 @@ def test_resume_undone_by_a_later_event_of_the_commit_wakes_nobody() -> None:
 
 
 @pytest.mark.spec("003 §8.3")
-def test_cancel_interrupts_whoever_is_at_work() -> None:
+def test_cancel_interrupts_the_running_node() -> None:
     run = Run(diamond("a", "b"))
     run.do("StartNode", "a", workerId="w-1")
     assert asked(run, run.do("CancelExecution")) == [InterruptNode("a", 1, "w-1")]
@@ -112,7 +112,7 @@ def test_ready_node_canceled_in_the_same_commit_is_not_run() -> None:
         ("EXECUTION_CANCELED", ExecutionStatus.CANCELED),
     ],
 )
-def test_end_is_told_with_the_status_in_force(name: str, status: ExecutionStatus) -> None:
+def test_effect_of_an_end_has_the_current_status(name: str, status: ExecutionStatus) -> None:
     run = Run(chain("a"))
     assert asked(run, run.commit([event(name)])) == [EndExecution(status)]
 

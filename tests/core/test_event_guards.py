@@ -1,4 +1,4 @@
-"""What each event means once folded, and what it may not do after a cancel or an end."""
+"""What each event does when it is folded, and what it cannot do after a cancel or an end."""
 
 import itertools
 from datetime import timedelta
@@ -272,7 +272,7 @@ def test_a_failure_keeps_its_error() -> None:
 
 
 @pytest.mark.spec("000 §3.19")
-def test_a_request_to_cancel_one_node_is_none_to_cancel_the_execution() -> None:
+def test_a_request_to_cancel_one_node_does_not_cancel_the_execution() -> None:
     before = state_of(*with_node(NodeStatus.RUNNING))
     after = folded(before, "NODE_CANCEL_REQUESTED", nodeId="a", reason="too slow")
     assert statuses(after) == statuses(before)
@@ -347,7 +347,7 @@ def test_what_is_only_requested_or_reported_decides_no_status(event_type: str, s
 
 @pytest.mark.spec("000 §4")
 @pytest.mark.parametrize(("event_type", "status"), DECIDES_NODE.items())
-def test_what_is_told_as_done_decides_the_status(event_type: str, status: NodeStatus) -> None:
+def test_an_event_of_a_change_decides_the_status(event_type: str, status: NodeStatus) -> None:
     state = folded(state_of(*with_node(NodeStatus.IDLE)), event_type, **about_node_a(event_type))
     assert state.nodes["a"].status is status
 

@@ -284,7 +284,7 @@ def test_a_payload_is_written_as_it_was_read(event_type: str, filled: Any) -> No
 
 
 @pytest.mark.parametrize("event_type", EACH_TYPE)
-def test_a_field_nobody_knows_yet_is_kept(event_type: str) -> None:
+def test_an_undeclared_field_is_kept(event_type: str) -> None:
     more = {"later": {"x": [1]}, "extra": 1, "type": "mine", "snake_case": True}
     sent = wire(event_type, smallest(PAYLOADS[event_type]) | more)
     assert json.loads(encode_event(decode_event(sent))) == sent
@@ -337,7 +337,7 @@ def test_an_ill_typed_member_of_a_list_is_named(event_type: str, field: str) -> 
 
 @pytest.mark.parametrize(("event_type", "field"), EACH_PARTY)
 @pytest.mark.parametrize("party", [{}, {"id": "ann"}, {"kind": 7}, {"kind": "user", "id": 7}], ids=str)
-def test_whoever_asked_has_a_kind_and_perhaps_an_id(event_type: str, field: str, party: dict[str, Any]) -> None:
+def test_a_requester_has_a_kind_and_perhaps_an_id(event_type: str, field: str, party: dict[str, Any]) -> None:
     assert refused(wire(event_type, smallest(PAYLOADS[event_type]) | {field: party})).problem in WRONG_FIELD
 
 

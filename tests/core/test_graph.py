@@ -17,7 +17,7 @@ from pyoco_server.core import (
     graph_to_dict,
 )
 from pyoco_server.core.graph import GraphNode
-from pyoco_server.core.joins import Tally
+from pyoco_server.core.joins import EdgeTally
 from pyoco_server.core.payloads import EdgeOn
 from tests.build import Run, chain, diamond, graph, payload
 
@@ -84,12 +84,12 @@ def test_graphs_are_equal_if_they_say_the_same() -> None:
     assert graph_from_dict(FULL) != graph_from_dict(FULL | {"graphId": "other"})
 
 
-def test_fields_of_a_node_nobody_knows_are_kept() -> None:
+def test_undeclared_fields_of_a_node_are_kept() -> None:
     node = graph_from_dict(FULL).nodes["b"]
     assert node.extra == {"prompt": {"title": "ok?"}}
 
 
-def test_fields_of_a_node_nobody_knows_are_recorded_with_it() -> None:
+def test_undeclared_fields_of_a_node_are_recorded_with_it() -> None:
     created = [payload(found) for found in Run(graph_from_dict(FULL)).log if found.type is EventType.NODE_CREATED]
     meta = {found["nodeId"]: found["meta"] for found in created}
     assert meta["b"]["node"]["prompt"] == {"title": "ok?"}
@@ -235,7 +235,7 @@ def test_cycle_is_spelt_out() -> None:
     assert refused.value.findings[0].node_id in {"a", "b", "c"}
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(GraphError) as refused:
         graph("s:Start a b z:Success", "s>z a>b", b={"policy": "ALL_DONE"})
     problems = [finding.problem.value for finding in refused.value.findings]
@@ -258,7 +258,7 @@ def test_order_has_every_edge_pointing_forward() -> None:
 
 
 def test_graph_can_be_given_predicates_of_its_own() -> None:
-    def first_two(tally: Tally) -> bool:
+    def first_two(tally: EdgeTally) -> bool:
         return tally.taken >= 2
 
     raw = graph_to_dict(diamond("a", "b", "c"))
@@ -334,7 +334,7 @@ def test_branches_of_long_chains_are_named_by_their_heads() -> None:
     assert list(on.branches("j")) == ["p0", "q0"]
 
 
-def test_branches_that_fork_at_different_depths_are_told_apart() -> None:
+def test_branches_that_fork_at_different_depths_have_different_names() -> None:
     on = graph(
         "s:Start f:Fork a b g:Fork c d e k:Join j:Join z:Success",
         "s>f f>a f>b b>g g>c g>d d>e c>k e>k k>j a>j j>z",

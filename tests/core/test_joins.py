@@ -1,4 +1,4 @@
-"""Forks and joins as executions live through them."""
+"""Forks and joins in executions."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ MAJORITY = {"policy": "CUSTOM", "predicate": "majority"}
 
 
 def gates(events: list[Event]) -> list[dict[str, Any]]:
-    """The gates these events tell, without what never changes."""
-    told = [payload(found) for found in events if found.type is EventType.JOIN_GATE_UPDATED]
-    return [{key: value for key, value in gate.items() if key not in {"nodeId", "policy"}} for gate in told]
+    """Return the gates that these events record, without the fields that never change."""
+    updates = [payload(found) for found in events if found.type is EventType.JOIN_GATE_UPDATED]
+    return [{key: value for key, value in gate.items() if key not in {"nodeId", "policy"}} for gate in updates]
 
 
 def statuses(run: Run, *node_ids: str) -> list[str]:
@@ -24,7 +24,7 @@ def statuses(run: Run, *node_ids: str) -> list[str]:
 
 
 def times(run: Run, name: str, node_id: str) -> int:
-    """How often the log says this of the node."""
+    """Return how often the log has this event of the node."""
     return sum(found.type == name and payload(found).get("nodeId") == node_id for found in run.log)
 
 
@@ -101,7 +101,7 @@ def test_passed_join_makes_the_next_node_ready_once() -> None:
 
 
 @pytest.mark.spec("003 §7.2")
-def test_gate_tells_every_branch_as_it_ends() -> None:
+def test_gate_is_updated_when_each_branch_ends() -> None:
     run = Run(diamond("a", "b", "c", join=DONE))
     play(run, "+b -a +c")
     none: list[str] = []
@@ -145,7 +145,7 @@ def test_losers_are_canceled_and_the_one_at_work_is_interrupted() -> None:
     assert [times(run, "NODE_CANCEL_REQUESTED", node_id) for node_id in "abc"] == [0, 1, 1]
 
 
-def test_canceled_losers_are_told_by_the_gate_and_fail_nothing() -> None:
+def test_gate_lists_canceled_losers_and_they_fail_nothing() -> None:
     run = Run(diamond("a", "b", join=ANY))
     made = run.succeed("a")
     assert gates(made)[-1]["canceledBranches"] == ["b"]
@@ -217,7 +217,7 @@ def test_failure_in_a_nested_branch_is_absorbed_by_the_outer_join() -> None:
     assert run.status("j") is NodeStatus.SUCCEEDED
 
 
-def test_failure_in_a_nested_branch_fails_the_execution_if_nobody_absorbs_it() -> None:
+def test_failure_in_a_nested_branch_fails_the_execution_if_no_join_absorbs_it() -> None:
     run = Run(nested())
     run.fail("x")
     assert run.state.status is ExecutionStatus.FAILED
@@ -285,7 +285,7 @@ def test_gate_is_kept_in_the_state() -> None:
     assert (gate.completed_branches, gate.is_passable, gate.passed) == (("a", "b"), True, True)
 
 
-def test_node_made_while_running_belongs_to_its_maker() -> None:
+def test_nothing_follows_the_end_of_a_node_that_a_block_created() -> None:
     """Its end has no consequences in the graph, but the execution waits for it."""
     run = Run(diamond("a", "b", join=ANY))
     run.commit([event("NODE_CREATED", nodeId="extra", nodeType="Task"), event("NODE_READY", nodeId="extra")])

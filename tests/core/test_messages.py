@@ -1,4 +1,4 @@
-"""What people read when something is refused: the words, and the facts beside them."""
+"""The texts of refusals, and the facts beside them."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ REFUSALS: list[tuple[ExecutionState, Command, str, dict[str, Any]]] = [
     (
         state_of(*UNNAMED),
         command("StartNode", "a", workerId="w2"),
-        "node 'a': attempt 1 is held by somebody who gave no workerId",
+        "node 'a': attempt 1 is held by a worker that gave no workerId",
         node("RUNNING", 1),
     ),
     (
@@ -146,7 +146,7 @@ def test_a_refusal_says_what_stood_in_the_way(
 
 
 @pytest.mark.spec("001 §4.1")
-def test_a_graph_that_is_not_the_one_is_named() -> None:
+def test_a_wrong_graph_is_named() -> None:
     with pytest.raises(CommandRejected) as caught:
         advance(chain("a"), initial_state(EXECUTION), command("CreateExecution", graphId="h"), now=T0, new_id=Ids())
     assert (caught.value.message, caught.value.fact) == ("there is no graph 'h'", {"graphId": "h"})
@@ -273,7 +273,7 @@ def test_a_command_that_cannot_be_read_says_why(raw: Any, message: str) -> None:
     assert (caught.value.err_id, caught.value.msg_id) == ("ERR-PYOCO-0002", "MSG-PYOCO-0002")
 
 
-def test_a_long_name_is_not_told_in_full() -> None:
+def test_a_long_name_is_shortened() -> None:
     with pytest.raises(DecodeError) as caught:
         decode_event(
             {

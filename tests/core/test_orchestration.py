@@ -1,4 +1,4 @@
-"""What follows from what happened: the next nodes, forks and joins, and a cancel that converges."""
+"""What follows from an event: the next nodes, forks and joins, and a cancel that converges."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ from tests.build import T0, Ids, Run, chain, command, diamond, event, graph, pay
 ENGINE = Actor(ActorKind.SYSTEM, "engine")
 
 
-def told(made: list[Event], event_type: str) -> list[dict[str, Any]]:
-    """What the events of one type say."""
+def payloads(made: list[Event], event_type: str) -> list[dict[str, Any]]:
+    """Return the payloads of the events of one type."""
     return [payload(found) for found in made if found.type == event_type]
 
 
 def about(made: list[Event], event_type: str) -> list[str]:
     """The nodes the events of one type are about."""
-    return [said["nodeId"] for said in told(made, event_type)]
+    return [said["nodeId"] for said in payloads(made, event_type)]
 
 
 def cancel(run: Run, node_id: str) -> list[Event]:
@@ -63,13 +63,13 @@ def test_a_success_makes_the_next_node_ready() -> None:
 
 
 @pytest.mark.spec("001 §5.1")
-def test_a_failure_makes_ready_what_the_graph_has_for_it() -> None:
+def test_a_failure_makes_the_node_on_its_failure_edge_ready() -> None:
     run = Run(graph("s:Start a next mend y:Success z:Success", "s>a a>next next>z a>mend:failure mend>y"))
     assert about(run.fail("a"), "NODE_READY") == ["mend"]
 
 
 @pytest.mark.spec("001 §5.1")
-def test_a_cancel_of_a_node_makes_ready_what_the_graph_has_for_it() -> None:
+def test_a_cancel_of_a_node_makes_the_node_on_its_cancel_edge_ready() -> None:
     run = Run(graph("s:Start a next tidy y:Success z:Success", "s>a a>next next>z a>tidy:cancel tidy>y"))
     assert about(cancel(run, "a"), "NODE_READY") == ["tidy"]
 
@@ -97,7 +97,7 @@ def test_a_node_that_has_not_ended_makes_nothing_ready(name: str) -> None:
 
 
 @pytest.mark.spec("001 §5.1")
-def test_consequences_are_told_as_the_systems_own_and_name_their_cause() -> None:
+def test_consequences_have_the_system_as_actor_and_name_their_cause() -> None:
     run = Run(chain("a", "b"))
     run.start("a")
     succeeded, ready = run.do("SucceedNode", "a", correlationId="request-9")
@@ -118,7 +118,7 @@ def test_the_execution_completes_when_its_last_node_has_succeeded() -> None:
 @pytest.mark.spec("001 §5.2")
 def test_reaching_a_fork_opens_it_and_makes_its_branches_ready() -> None:
     run = Run(diamond("a", "b", "c"))
-    assert told(run.log, "FORK_OPENED") == [{"nodeId": "f", "branchIds": ["a", "b", "c"]}]
+    assert payloads(run.log, "FORK_OPENED") == [{"nodeId": "f", "branchIds": ["a", "b", "c"]}]
     assert [run.status(branch) for branch in "abc"] == [NodeStatus.READY] * 3
 
 
@@ -131,7 +131,7 @@ def test_a_fork_is_opened_before_its_branches_are_ready() -> None:
 
 @pytest.mark.spec("001 §5.2")
 def test_a_branch_that_succeeds_updates_the_gate() -> None:
-    (gate,) = told(Run(diamond("a", "b")).succeed("a"), "JOIN_GATE_UPDATED")
+    (gate,) = payloads(Run(diamond("a", "b")).succeed("a"), "JOIN_GATE_UPDATED")
     assert gate == {
         "nodeId": "j",
         "expectedBranches": ["a", "b"],
@@ -145,13 +145,13 @@ def test_a_branch_that_succeeds_updates_the_gate() -> None:
 
 @pytest.mark.spec("001 §5.2")
 def test_a_branch_that_fails_updates_the_gate() -> None:
-    (gate,) = told(Run(diamond("a", "b", join={"policy": "ALL_DONE"})).fail("a"), "JOIN_GATE_UPDATED")
+    (gate,) = payloads(Run(diamond("a", "b", join={"policy": "ALL_DONE"})).fail("a"), "JOIN_GATE_UPDATED")
     assert (gate["completedBranches"], gate["failedBranches"], gate["isPassable"]) == ([], ["a"], False)
 
 
 @pytest.mark.spec("001 §5.2")
 def test_a_branch_that_is_canceled_updates_the_gate() -> None:
-    (gate,) = told(cancel(Run(diamond("a", "b", join={"policy": "ALL_DONE"})), "a"), "JOIN_GATE_UPDATED")
+    (gate,) = payloads(cancel(Run(diamond("a", "b", join={"policy": "ALL_DONE"})), "a"), "JOIN_GATE_UPDATED")
     assert (gate["completedBranches"], gate["canceledBranches"], gate["isPassable"]) == ([], ["a"], False)
 
 
@@ -159,7 +159,7 @@ def test_a_branch_that_is_canceled_updates_the_gate() -> None:
 def test_a_join_is_not_passed_before_its_condition_holds() -> None:
     run = Run(diamond("a", "b"))
     made = run.succeed("a")
-    assert told(made, "JOIN_PASSED") == []
+    assert payloads(made, "JOIN_PASSED") == []
     assert run.status("after") is NodeStatus.IDLE
 
 
@@ -168,13 +168,13 @@ def test_the_last_branch_passes_the_join_and_makes_the_next_node_ready() -> None
     run = Run(diamond("a", "b"))
     run.succeed("a")
     made = run.succeed("b")
-    assert [gate["isPassable"] for gate in told(made, "JOIN_GATE_UPDATED")] == [True]
+    assert [gate["isPassable"] for gate in payloads(made, "JOIN_GATE_UPDATED")] == [True]
     assert about(made, "JOIN_PASSED") == ["j"]
     assert run.status("after") is NodeStatus.READY
 
 
 @pytest.mark.spec("001 §5.2")
-def test_the_gate_is_told_before_the_join_and_the_join_before_the_next_node() -> None:
+def test_the_gate_is_recorded_before_the_join_and_the_join_before_the_next_node() -> None:
     run = Run(diamond("a", "b"))
     run.succeed("a")
     made = run.succeed("b")
@@ -189,7 +189,7 @@ def test_a_join_is_passed_once(late: str) -> None:
     run.start("b")
     run.succeed("a")
     made = run.do(late, "b")
-    assert told(made, "JOIN_PASSED") == []
+    assert payloads(made, "JOIN_PASSED") == []
     assert about(run.log, "JOIN_PASSED") == ["j"]
 
 
@@ -197,17 +197,17 @@ def test_a_join_is_passed_once(late: str) -> None:
 
 
 @pytest.mark.spec("001 §5.3")
-def test_whoever_is_at_work_is_asked_to_stop() -> None:
+def test_the_worker_of_a_running_node_is_asked_to_stop() -> None:
     run = Run(diamond("a", "b"))
     run.do("StartNode", "a", workerId="w1")
     made = run.do("CancelExecution", reason="enough")
-    assert told(made, "NODE_INTERRUPT_REQUESTED") == [
+    assert payloads(made, "NODE_INTERRUPT_REQUESTED") == [
         {"nodeId": "a", "attempt": 1, "workerId": "w1", "reason": "enough"}
     ]
 
 
 @pytest.mark.spec("001 §5.3")
-def test_nodes_nobody_works_on_are_canceled_at_once() -> None:
+def test_nodes_that_no_worker_executes_are_canceled_at_once() -> None:
     run = Run(diamond("a", "b", "c"))
     run.start("a", "c")
     run.do("PutNodeWaiting", "c")
@@ -223,17 +223,17 @@ def test_nodes_nobody_works_on_are_canceled_at_once() -> None:
 
 
 @pytest.mark.spec("001 §5.3")
-def test_the_cancel_is_complete_only_when_nobody_is_at_work() -> None:
+def test_the_cancel_is_complete_only_when_no_node_is_running() -> None:
     run = Run(diamond("a", "b"))
     run.start("a", "b")
-    assert told(run.do("CancelExecution"), "EXECUTION_CANCELED") == []
+    assert payloads(run.do("CancelExecution"), "EXECUTION_CANCELED") == []
     assert types(stopped(run, "a")) == ["NODE_CANCELED"]
     assert types(stopped(run, "b")) == ["NODE_CANCELED", "EXECUTION_CANCELED"]
 
 
 @pytest.mark.spec("001 §5.3", "001 §4.3")
 @pytest.mark.parametrize("started", [True, False])
-def test_a_cancel_with_nobody_at_work_is_complete_at_once(started: bool) -> None:
+def test_a_cancel_with_no_running_node_is_complete_at_once(started: bool) -> None:
     made = Run(chain("a"), started=started).do("CancelExecution")
     assert (types(made)[0], types(made)[-1]) == ("EXECUTION_CANCEL_REQUESTED", "EXECUTION_CANCELED")
 
@@ -248,7 +248,7 @@ def test_a_cancel_may_be_made_not_to_wait() -> None:
 
 
 @pytest.mark.spec("001 §5.3")
-def test_a_worker_that_never_answers_does_not_hold_up_the_cancel_for_ever() -> None:
+def test_the_end_of_the_grace_period_ends_a_cancel_without_the_worker() -> None:
     run = Run(chain("a"))
     run.start("a")
     run.do("CancelExecution")
@@ -285,7 +285,7 @@ def test_once_converged_there_is_nothing_left_to_do() -> None:
 
 
 @pytest.mark.spec("001 §6")
-def test_starting_again_draws_no_consequences_of_a_log_without_nodes() -> None:
+def test_a_repeated_start_adds_nothing_to_a_log_without_nodes() -> None:
     bare = state_of(event("EXECUTION_CREATED", graphId="g"), event("EXECUTION_STARTED"))
     assert advance(chain("a"), bare, command("StartExecution"), now=T0, new_id=Ids()) == []
     made = orchestrate(chain("a"), bare, now=T0, new_id=Ids())

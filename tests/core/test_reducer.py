@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pyoco_server.core import Event, EventType, ExecutionState, ExecutionStatus, NodeStatus, reduce
-from pyoco_server.core.node_steps import NODE_EVENT_STEPS
+from pyoco_server.core.node_reducers import NODE_EVENT_STEPS
 from pyoco_server.core.reducer import _APPLY
 from tests.build import T0, event, state_of
 
@@ -147,7 +147,7 @@ def test_node_is_created_once() -> None:
 
 
 @pytest.mark.spec("002 §6 NODE_CREATED")
-def test_meta_of_somebody_else_is_no_obstacle() -> None:
+def test_meta_of_another_program_is_accepted() -> None:
     state = state_of(CREATED, event("NODE_CREATED", nodeId="a", nodeType="Task", meta={"inputs": "many"}))
     assert (state.nodes["a"].inputs, state.nodes["a"].edges) == (0, ())
 

@@ -1,4 +1,4 @@
-"""What holds of the reducer whatever the event: filters, fences, convergence, versions, sums."""
+"""Rules of the reducer for every event: filters, fences, convergence."""
 
 from datetime import timedelta
 from typing import Any
@@ -183,7 +183,7 @@ def test_stale_attempt_changes_nothing(name: str, fields: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize(("name", "fields"), FENCED[1:])
 @pytest.mark.parametrize("attempt", [{"attempt": 2}, {}])
-def test_current_attempt_is_heard(name: str, fields: dict[str, Any], attempt: dict[str, int]) -> None:
+def test_event_of_the_current_attempt_takes_effect(name: str, fields: dict[str, Any], attempt: dict[str, int]) -> None:
     state = state_of(CREATED, any_event("NODE_CREATED"), any_event("NODE_STARTED", attempt=2))
     assert reduce(state, any_event(name, **fields | attempt)) is not state
 
@@ -230,7 +230,7 @@ def test_other_ends_leave_open_nodes_alone(ending: str) -> None:
 
 @pytest.mark.spec("002 §8.1", "003 §5.2 rule 3")
 @pytest.mark.parametrize(("log", "by_execution"), [([], False), ([REQUESTED], True)], ids=["alone", "with all"])
-def test_canceled_node_knows_whether_the_execution_was_meant(log: list[Event], by_execution: bool) -> None:
+def test_canceled_node_records_whether_the_execution_was_canceled(log: list[Event], by_execution: bool) -> None:
     node = state_of(*nodes_in_every_status(), *log, any_event("NODE_CANCELED", "RUNNING")).nodes["RUNNING"]
     assert node.canceled_by_execution is by_execution
 

@@ -1,11 +1,34 @@
-"""What a state counts: its version and the running sums; and folding a log."""
+"""The running sums and the version of a state, and folding a log."""
+
+from collections import Counter
 
 import pytest
 
 from pyoco_server.core import ExecutionState, NodeStatus, fold, reduce
+from pyoco_server.core.joins import EdgeTally
+from pyoco_server.core.state import Counts
 from tests.build import EXECUTION, Run, chain, diamond, event, state_of
 from tests.core.samples import CREATED, any_event, nodes_in_every_status
-from tests.core.sums import counted, tallied
+
+
+def counted(state: ExecutionState) -> Counts:
+    """How many nodes are in which status."""
+    found = Counter(node.status.value.lower() for node in state.nodes.values())
+    return Counts(**found)
+
+
+def tallied(state: ExecutionState) -> dict[str, EdgeTally]:
+    """How the edges into each Join or node with several inputs were settled; nodes with none settled are left out."""
+    found: dict[str, EdgeTally] = {}
+    for node in state.nodes.values():
+        for edge in node.edges:
+            target = state.nodes.get(edge.to)
+            fate = node.fate(edge.on)
+            if target is None or fate is None or (target.inputs < 2 and target.node_type != "Join"):
+                continue
+            found[edge.to] = found.get(edge.to, EdgeTally(target.inputs)).plus(fate)
+    return found
+
 
 # --- Versions and sums -----------------------------------------------------------------------------------------------
 
@@ -83,7 +106,7 @@ def test_counts_equal_a_recount_after_convergence() -> None:
     assert counted(state) == state.counts
 
 
-def test_edge_is_tallied_anew_when_a_stronger_end_arrives() -> None:
+def test_edge_is_tallied_again_when_a_stronger_end_arrives() -> None:
     run = Run(diamond("a", "b"))
     run.succeed("a")
     state = reduce(run.state, any_event("NODE_FAILED", "a"))
@@ -95,7 +118,7 @@ def test_edge_is_tallied_anew_when_a_stronger_end_arrives() -> None:
 
 
 @pytest.mark.spec("002 §10")
-def test_fold_goes_on_where_it_stopped() -> None:
+def test_fold_continues_from_a_state() -> None:
     run = Run(chain("a"))
     run.succeed("a")
     for cut in range(1, len(run.log)):

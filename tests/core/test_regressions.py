@@ -1,4 +1,4 @@
-"""Things that once went wrong."""
+"""Bugs that were found, each as a test."""
 
 import pickle
 from typing import Any
@@ -33,7 +33,7 @@ from pyoco_server.core import (
     order_batch,
     reduce,
 )
-from pyoco_server.core.graph_checks import GraphFinding
+from pyoco_server.core.graph_validation import GraphFinding
 from tests.build import T0, Run, chain, command, diamond, event, graph, payload, state_of, types
 
 RETRIED = graph("s:Start a z:Success", "s>a a>z", a={"retries": 1})
@@ -51,7 +51,7 @@ def test_the_order_of_an_isolated_and_an_ordinary_failure_does_not_matter(order:
     assert run.state.status is ExecutionStatus.FAILED
 
 
-def test_a_harmless_death_on_one_way_does_not_hide_a_fatal_one_on_another() -> None:
+def test_an_isolated_failure_on_one_path_does_not_hide_a_fatal_one_on_another() -> None:
     on = graph(
         "s:Start f:Fork a b c k:Join j:Join z:Success",
         "s>f f>a f>b f>c a>k b>k k>j c>j j>z",
@@ -176,7 +176,7 @@ def test_a_predicate_that_rejects_branches_that_all_succeeded_fails_the_executio
 
 
 @pytest.mark.parametrize("order", [("iso", "f", "x"), ("f", "iso", "x"), ("x", "f", "iso"), ("iso", "x", "f")], ids=str)
-def test_a_branch_that_died_of_two_causes_counts_once(order: tuple[str, ...]) -> None:
+def test_a_branch_doomed_by_two_nodes_counts_once(order: tuple[str, ...]) -> None:
     on = graph(
         "s:Start k:Fork iso f x m j:Join z:Success",
         "s>k k>iso k>f k>x iso>m f>m m>j x>j j>z",
@@ -192,7 +192,7 @@ def test_a_branch_that_died_of_two_causes_counts_once(order: tuple[str, ...]) ->
     assert run.state.status is ExecutionStatus.COMPLETED
 
 
-def test_a_failure_before_a_node_set_going_out_of_turn_leaves_nothing_undrawn() -> None:
+def test_a_failure_before_a_node_started_out_of_turn_has_all_its_consequences() -> None:
     run = Run(graph("s:Start b c x j:Join z:Success", "s>b b>c c>j s>x x>j j>z", j={"policy": "ANY_SUCCESS"}))
     run.do("MarkNodeReady", "c")
     run.fail("b")
@@ -230,7 +230,7 @@ def test_the_graph_of_another_execution_is_refused(call: Any) -> None:
 
 @pytest.mark.parametrize("raw", [None, 5, [], object()], ids=["none", "number", "list", "object"])
 @pytest.mark.parametrize("decode", [decode_event, decode_command, graph_from_dict])
-def test_what_is_no_object_at_all_is_refused_as_such(decode: Any, raw: Any) -> None:
+def test_a_value_that_is_no_object_is_refused(decode: Any, raw: Any) -> None:
     with pytest.raises(DecodeError) as caught:
         decode(raw)
     assert caught.value.problem is DecodeProblem.NOT_AN_OBJECT
@@ -241,7 +241,7 @@ def test_what_is_no_object_at_all_is_refused_as_such(decode: Any, raw: Any) -> N
     [float("nan"), float("inf"), b"x", object(), "\ud800", {5: 1}, {"a": {"b": {1, 2}}}],
     ids=["nan", "inf", "bytes", "object", "surrogate", "key", "set"],
 )
-def test_what_json_cannot_say_is_refused_even_in_a_dictionary(value: Any) -> None:
+def test_a_dictionary_with_a_value_that_json_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(DecodeError) as caught:
         command("SucceedNode", "a", output={"v": value})
     assert caught.value.path.startswith("$.output.v")
@@ -256,7 +256,7 @@ def test_a_dictionary_nested_too_deeply_is_refused() -> None:
     assert caught.value.problem is DecodeProblem.TOO_DEEP
 
 
-def test_what_was_taken_in_does_not_change_with_its_source() -> None:
+def test_a_decoded_value_does_not_change_with_its_source() -> None:
     output = {"v": {"w": 1}, "t": (1, 2), "at": T0, "text": "é"}
     given = command("SucceedNode", "a", output=output)
     output["v"]["w"] = 2  # type: ignore[index]
@@ -272,7 +272,7 @@ def test_what_was_taken_in_does_not_change_with_its_source() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_errors_survive_the_way_to_another_process(error: Exception) -> None:
+def test_errors_can_be_pickled(error: Exception) -> None:
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 our own bytes
     assert (str(copied), vars(copied)) == (str(error), vars(error))
 
@@ -284,12 +284,12 @@ def test_an_empty_id_is_refused() -> None:
 
 
 @pytest.mark.parametrize("now", [None, 0, lambda: T0], ids=["none", "number", "function"])
-def test_what_is_no_time_is_refused_as_such(now: Any) -> None:
+def test_a_value_that_is_no_time_is_refused(now: Any) -> None:
     with pytest.raises(DecodeError, match="expected a time"):
         handle(initial_state("run-1"), command("CreateExecution", graphId="g"), now=now, new_id=lambda: "1")
 
 
-def test_a_cancel_somebody_asked_for_comes_first_whatever_moved_them() -> None:
+def test_a_requested_cancel_comes_first_whatever_caused_it() -> None:
     done = event("NODE_SUCCEEDED", nodeId="a")
     asked = event("EXECUTION_CANCEL_REQUESTED", causation_id=done.event_id)
     assert order_batch([done, asked]) == [asked, done]
@@ -303,7 +303,7 @@ def test_a_new_attempt_begins_without_the_progress_of_the_last() -> None:
     assert (run.state.nodes["a"].progress, run.state.nodes["a"].progress_message) == (None, None)
 
 
-def test_death_that_reaches_a_node_in_two_ways_counts_once() -> None:
+def test_a_node_doomed_on_two_paths_is_skipped_once() -> None:
     on = graph(
         "s:Start f:Fork a b c t x j:Join z:Success",
         "s>f f>a f>x a>b a>c b>t c>t t>j x>j j>z",

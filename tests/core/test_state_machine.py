@@ -1,4 +1,4 @@
-"""The state machine's rules, each as an execution lives through it."""
+"""The rules of the state machine, each in an execution."""
 
 from datetime import timedelta
 from typing import Any
@@ -286,7 +286,7 @@ def test_execution_does_not_end_while_a_node_waits() -> None:
 
 
 @pytest.mark.spec("003 §8.2", "003 §9.2")
-def test_resume_takes_a_waiting_node_on() -> None:
+def test_resume_continues_a_waiting_node() -> None:
     run = waiting()
     assert types(run.do("ResumeNode", "a")) == ["NODE_RESUMED"]
     assert run.status("a") is NodeStatus.RUNNING
@@ -349,14 +349,14 @@ def test_both_times_of_a_cancel_are_kept() -> None:
 
 @pytest.mark.spec("003 §11")
 @pytest.mark.parametrize(("report", "fact"), [("SucceedNode", "NODE_SUCCEEDED"), ("FailNode", "NODE_FAILED")])
-def test_what_almost_happened_is_on_record(report: str, fact: str) -> None:
+def test_an_observed_end_of_work_stays_in_the_log_after_a_cancel(report: str, fact: str) -> None:
     run = canceling()
     run.do(report, "a", observed=True)
     assert types(run.log)[-2:] == [fact, "EXECUTION_CANCELED"]
 
 
 @pytest.mark.spec("003 §11")
-def test_status_of_the_execution_is_what_readers_are_told_first() -> None:
+def test_status_of_the_execution_comes_before_its_nodes() -> None:
     run = canceling()
     run.do("SucceedNode", "a", observed=True)
     written = state_to_dict(run.state)

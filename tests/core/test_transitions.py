@@ -1,4 +1,4 @@
-"""The tables every status is decided by."""
+"""The tables that decide every status."""
 
 import itertools
 

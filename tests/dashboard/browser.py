@@ -1,4 +1,4 @@
-"""A real browser, and a page in it that must behave: no errors, no breach of its own rules, no word to anybody else."""
+"""A real browser with a page that must have no errors, break no policy, and send nothing to other hosts."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ addEventListener("securitypolicyviolation", (event) =>
 
 
 class Browsing:
-    """The browser, in a thread of its own: its driver keeps an event loop running there, which nobody else may meet."""
+    """The browser in a thread of its own: its driver runs an event loop there, which must not meet another one."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
@@ -50,7 +50,7 @@ class Browsing:
 
 
 class Visit:
-    """Somebody who looks at the dashboard."""
+    """A user of the dashboard."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.url = url
@@ -71,7 +71,7 @@ class Visit:
             self.errors.append(message.text)
 
     def go(self, place: str = "") -> Page:
-        """Open a place of the dashboard, in a page that was loaded anew."""
+        """Open a view of the dashboard in a newly loaded page."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.url}/{place}")
         return self.page
@@ -82,7 +82,7 @@ class Visit:
         return self.page
 
     def check(self, *expected: str) -> None:
-        """Nothing went wrong but what was expected to."""
+        """Check that there were no errors but the expected ones."""
         unexpected = [error for error in self.errors if not any(part in error for part in expected)]
         assert not unexpected, unexpected
         assert not self.foreign, self.foreign

@@ -1,4 +1,4 @@
-"""One site and one browser for all tests that leave them alone."""
+"""One site and one browser for all tests that leave them as they are."""
 
 import functools
 from collections.abc import Callable, Iterator

@@ -74,7 +74,7 @@ form = (
             "schema": {
                 "type": "object",
                 "required": ["amount"],
-                "properties": {"amount": {"type": "integer", "title": "Amount"}, "tell": {"type": "boolean"}},
+                "properties": {"amount": {"type": "integer", "title": "Amount"}, "notify": {"type": "boolean"}},
             },
         },
     )

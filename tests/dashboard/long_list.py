@@ -1,4 +1,4 @@
-"""A list of a hundred thousand runs, and somebody who looks at all of them while the browser is measured."""
+"""A list of a hundred thousand runs, and a scroll through all of them while the browser is measured."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from pyoco_server.app.ports import SnapshotChange
 from pyoco_server.gateway.services import Services
+from tests.adapters.sqlite_index.snapshots import snapshot
 from tests.dashboard.browser import Visit
-from tests.readmodel.snapshots import snapshot
 
 RUNS = 100_000
 FLOW = "nightly"
@@ -63,8 +63,8 @@ def ended(number: int, sequence: int, flow: str) -> SnapshotChange:
         "tasks": {"t": "SUCCEEDED"},
         "version": 9,
     }
-    told = snapshot(**known, **times, **missing)
-    return SnapshotChange(name(number), json.dumps(told).encode(), sequence)
+    known_run = snapshot(**known, **times, **missing)
+    return SnapshotChange(name(number), json.dumps(known_run).encode(), sequence)
 
 
 def name(number: int) -> str:
@@ -72,13 +72,13 @@ def name(number: int) -> str:
 
 
 async def add(given: Services, numbers: Sequence[int], flow: str = FLOW) -> None:
-    """An index as it is after these runs, and those who watch are told."""
-    position = await given.index.position()
+    """Fill the index with these runs, and notify the streams."""
+    position = await given.index_updater.index.position()
     for begin in range(0, len(numbers), 10_000):
         changes = [ended(number, position + 1, flow) for number in numbers[begin : begin + 10_000]]
-        await given.index.apply(changes, position)
+        await given.index_updater.index.apply(changes, position)
         for change in changes:
-            given.changes.tell(change)
+            given.hub.changes.notify(change)
 
 
 class Stage(NamedTuple):

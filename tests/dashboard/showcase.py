@@ -1,4 +1,4 @@
-"""Flows as a team might have them, for pictures: a report, an import, a training with rounds, a refund to approve."""
+"""Example flows for screenshots: a report, an import, a training with rounds, a refund to approve."""
 
 # mypy: disable-error-code="import-untyped, untyped-decorator"
 import asyncio
@@ -53,7 +53,7 @@ def _take(ctx: Any) -> Any:
 
 
 def _pretend(*functions: Any) -> None:
-    """Let tracebacks name a file of the team's: where this one lies is nobody's business."""
+    """Let tracebacks name a file of the example team, not the path of this one."""
     linecache.cache[SHOP] = (0, None, linecache.getlines(__file__), SHOP)
     for function in functions:
         function.__code__ = function.__code__.replace(co_filename=SHOP)
@@ -105,7 +105,7 @@ refund = (
                 "properties": {
                     "decision": {"type": "string", "enum": ["refund", "voucher", "refuse"], "title": "Decision"},
                     "amount": {"type": "integer", "title": "Amount (JPY)"},
-                    "tell": {"type": "boolean", "title": "Tell the customer"},
+                    "notify": {"type": "boolean", "title": "Notify the customer"},
                 },
             },
         },

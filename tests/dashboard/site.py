@@ -1,4 +1,4 @@
-"""Everything a dashboard shows, for real: NATS, gateway and worker in processes of their own."""
+"""NATS, a gateway and a worker in processes of their own, for the dashboard to show."""
 
 import contextlib
 import time
@@ -45,13 +45,13 @@ class Site(NamedTuple):
         return run_id
 
     def waiting(self, flow: str) -> str:
-        """A run of this flow, when it waits for somebody."""
+        """A run of this flow that has reached its wait."""
         run_id = self.submit(flow)
         self.until(run_id, lambda run: run["waiting"])
         return run_id
 
     def busy(self) -> str:
-        """A run that goes on for long, when its long task has begun."""
+        """A long run whose long task has started."""
         run_id = self.submit("long")
         self.until(run_id, lambda run: run["tasks"].get("sleeps") == "RUNNING")
         return run_id
@@ -59,7 +59,7 @@ class Site(NamedTuple):
 
 @contextlib.contextmanager
 def a_site(directory: Path, *arguments: str, **variables: str) -> Iterator[Site]:
-    """Everything on this machine, in one command; with other arguments, whatever they start."""
+    """Start ``pyoco-server dev``, or another command with ``given``."""
     port = free_port()
     given = arguments or ("dev", str(FLOWS))
     environment = {"PYOCO_LOG_LEVEL": "ERROR", "PYOCO_WHEEL_SYNC_ENABLED": "0", **variables}

@@ -1,4 +1,4 @@
-"""The code of the dashboard: typed, laid out, small, and without the ways by which text becomes code."""
+"""The code of the dashboard: typed, formatted, in small files, and without ways for text to become code."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Colours that are read against each other differ enough (WCAG 2.2 AA), in the light and in the dark."""
+"""The contrast of all text (WCAG 2.2 AA), in the light and in the dark theme."""
 
 import re
 

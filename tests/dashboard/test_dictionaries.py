@@ -1,4 +1,4 @@
-"""Both dictionaries are complete: nothing is missing, nothing is left over, and the blanks are the same."""
+"""Both dictionaries have the same keys and placeholders, and every key is used."""
 
 import json
 import re
@@ -22,13 +22,13 @@ EN, JA = entries("en"), entries("ja")
 CODE = {path: path.read_text(encoding="utf-8") for path in STATIC.rglob("*.js") if path.parent.name != "i18n"}
 
 
-def test_both_have_the_same_keys() -> None:
+def test_both_dictionaries_have_the_same_keys() -> None:
     assert EN.keys() == JA.keys()
     assert len(EN) > 200
 
 
 @pytest.mark.parametrize("key", sorted(EN))
-def test_both_have_the_same_blanks(key: str) -> None:
+def test_both_dictionaries_have_the_same_placeholders(key: str) -> None:
     assert EN[key].strip()
     assert JA[key].strip()
     assert sorted(re.findall(r"\{\w+\}", EN[key])) == sorted(re.findall(r"\{\w+\}", JA[key]))

@@ -1,4 +1,4 @@
-"""What the page says of a held run, of an inconsistent log, and of answers that do not come."""
+"""The page with a held run, with an inconsistent log, and with failing requests."""
 
 import json
 import re

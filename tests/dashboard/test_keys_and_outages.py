@@ -1,4 +1,4 @@
-"""A gateway that asks for keys, and one whose NATS goes away and comes back."""
+"""A gateway that requires keys, and one whose NATS stops and starts again."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import clean_environment, command
 from tests.dashboard.conftest import Look
 from tests.dashboard.site import Site, a_site
@@ -39,8 +39,8 @@ def new_key(nats: NatsServer, *scopes: str) -> str:
     for scope in scopes:
         arguments += ["--scope", scope]
     done = subprocess.run(command(*arguments), env=clean_environment(), capture_output=True, text=True, check=True)  # noqa: S603
-    told: str = json.loads(done.stdout)["api_key"]
-    return told
+    api_key: str = json.loads(done.stdout)["api_key"]
+    return api_key
 
 
 def enter(page: Page, key: str) -> None:
@@ -78,7 +78,7 @@ def test_a_key_is_asked_for_used_and_forgotten(look: Look, nats: NatsServer, gua
         visit.check("401", "403")
 
 
-def test_an_outage_is_told_and_heals(look: Look, nats: NatsServer, tmp_path: Path) -> None:
+def test_an_outage_is_shown_until_it_ends(look: Look, nats: NatsServer, tmp_path: Path) -> None:
     with a_site(tmp_path, "up", "--nats-url", nats.url, PYOCO_DATA_DIR=str(tmp_path / "data")) as site:
         before = site.submit("hello")
         with look(site.url) as visit:

@@ -1,4 +1,4 @@
-"""The list of runs while things happen: told, not asked for; counted, searched and measured by the server."""
+"""The live list of runs: updated by a stream without polling; counted, searched and measured by the server."""
 
 import re
 from typing import Any
@@ -10,6 +10,12 @@ from tests.dashboard.conftest import Look
 from tests.dashboard.site import Site
 
 SOON_MS = 3_000
+SCROLLED = """position => {
+  const rows = document.querySelector(".run-rows");
+  rows.scrollTop = position;
+  return rows.scrollTop === position;
+}"""
+"""Scroll the list; true as soon as it is long enough for that."""
 QUANTILES = """async ([bounds, counts, parts]) => {
   const { quantile } = await import("/static/views/metrics/series.js");
   return parts.map((part) => quantile(bounds, counts, part));
@@ -17,7 +23,7 @@ QUANTILES = """async ([bounds, counts, parts]) => {
 
 
 def asked(visit: Visit) -> list[str]:
-    """What is asked for from now on."""
+    """Record the requests from now on."""
     found: list[str] = []
 
     def note(request: Request) -> None:
@@ -31,7 +37,7 @@ def count(page: Page, status: str) -> Any:
     return page.locator(f".chip[data-status='{status}'] .chip-count")
 
 
-def test_the_list_is_told_of_changes_and_does_not_ask(look: Look, site: Site) -> None:
+def test_the_list_is_updated_by_a_stream_without_polling(look: Look, site: Site) -> None:
     with look() as visit:
         page = visit.go("#/runs?tag=live")
         expect(page.get_by_text("No run fits")).to_be_visible()
@@ -100,14 +106,13 @@ def test_the_search_finds_runs_that_were_never_loaded(look: Look, site: Site) ->
         visit.check("404")
 
 
-def test_who_has_scrolled_down_goes_on_seeing_the_same_runs(look: Look, site: Site) -> None:
+def test_the_same_runs_stay_visible_after_scrolling(look: Look, site: Site) -> None:
     for _ in range(40):
         site.submit("hello", tag="scrolled")
     with look(viewport={"width": 1200, "height": 500}) as visit:
         page = visit.go("#/runs?tag=scrolled")
         expect(count(page, "PENDING")).to_have_text("40")
-        rows = page.locator(".run-rows")
-        rows.evaluate("rows => { rows.scrollTop = 510; }")
+        page.wait_for_function(SCROLLED, arg=510)
         seen = page.locator(".run-row[aria-rowindex='20']")
         expect(seen).to_be_visible()
         name = seen.get_attribute("id")
@@ -135,11 +140,11 @@ def test_latencies_are_drawn_from_what_the_server_counts(look: Look, site: Site)
         found = page.evaluate(QUANTILES, [[1, 2, 3, 4, 1e999], counts, [0.25, 0.5, 0.9, 0.95, 1]])
         assert found == [1.5, 2, 3, 3.5, 4]
         assert page.evaluate(QUANTILES, [[1, 1e999], [0, 0], [0.5]]) == [None]
-        assert page.evaluate(QUANTILES, [[1, 1e999], [0, 5], [0.5]]) == [1]  # longer than that, nobody knows how long
+        assert page.evaluate(QUANTILES, [[1, 1e999], [0, 5], [0.5]]) == [1]  # above the last bound
         visit.check()
 
 
-def test_a_tag_that_nobody_serves_is_pointed_out(look: Look, site: Site) -> None:
+def test_a_tag_without_workers_is_pointed_out(look: Look, site: Site) -> None:
     first, failed = site.submit("hello", tag="unserved"), site.ended("boom")
     with look() as visit:
         page = visit.go("#/queue")

@@ -1,4 +1,4 @@
-"""A hundred thousand runs: whoever scrolls sees each of them once, and neither the page nor its memory grows."""
+"""A hundred thousand runs: a scroll shows each of them once, and neither the page nor its memory grows."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.dashboard.conftest import Look
 from tests.dashboard.long_list import FLOW, RUNS, Measured, add, name
 from tests.gateway.stand import Stand, settings_for, submit
@@ -23,7 +23,7 @@ MOST_NODES = 6_000
 MOST_ROWS = 80
 PAGE = 200
 MOST_AT_ONCE = 2_000
-"""Of more changes at a time it is not told one by one: the list is read anew."""
+"""With more changes at a time, the stream sends a reset and the list is read again."""
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_every_run_is_seen_once_and_nothing_grows(look: Look, stand: Stand) -> N
         stops = sorted({FIRST_STAGE, *range(STAGE, SCROLLED, STAGE), SCROLLED})
         stages = [measured.begin(), *measured.scroll(stops)]
         found = measured.tracked()
-        told = [*map(str, stages), f"{time.monotonic() - began:.0f} s, {len(measured.requests)} requests, {found}"]
-        sys.stdout.write("\n".join(told) + "\n")
+        lines = [*map(str, stages), f"{time.monotonic() - began:.0f} s, {len(measured.requests)} requests, {found}"]
+        sys.stdout.write("\n".join(lines) + "\n")
         assert found["count"] >= SCROLLED
         assert found["misplaced"] == 0
         assert len(measured.requests) <= SCROLLED / PAGE + 4
@@ -95,7 +95,7 @@ def test_the_end_is_one_step_away(look: Look, stand: Stand) -> None:
         page.keyboard.press("Home")
         expect(row(page, RUNS - 1)).to_be_visible()
         assert len(measured.requests) < 20
-        visit.check("404")  # these runs stand in the index only
+        visit.check("404")  # these runs are in the index only
 
 
 def test_the_bar_is_dragged_into_the_midst(look: Look, stand: Stand) -> None:
@@ -109,11 +109,11 @@ def test_the_bar_is_dragged_into_the_midst(look: Look, stand: Stand) -> None:
         scrolled(page, 0.01)
         expect(row(page, RUNS - 1 - 1_005)).to_be_visible()
         expect(page.locator(".run-row.blank")).to_have_count(0)
-        assert len(measured.requests) <= 3_200 / PAGE + 8  # what is known of is not walked through again
+        assert len(measured.requests) <= 3_200 / PAGE + 8  # known pages are not loaded again
         visit.check()
 
 
-def test_who_is_far_down_stays_there_whatever_happens(look: Look, stand: Stand) -> None:
+def test_the_scroll_position_is_kept_while_runs_arrive(look: Look, stand: Stand) -> None:
     with look(stand.url) as visit, stand.client() as client:
         page = visit.go()
         expect(row(page, RUNS - 1)).to_be_visible()
@@ -122,7 +122,7 @@ def test_who_is_far_down_stays_there_whatever_happens(look: Look, stand: Stand) 
         held = row(page, RUNS - 1 - 2_005)
         expect(held).to_be_visible()
         box = held.bounding_box()
-        submitted = submit(client, tag="nobody")
+        submitted = submit(client, tag="no-worker")
         expect(page.locator(".run-table")).to_have_attribute("aria-rowcount", str(before + 1))
         assert held.bounding_box() == box
         stand.call(lambda given: add(given, range(RUNS, RUNS + MOST_AT_ONCE + 100), "another"))

@@ -1,4 +1,4 @@
-"""Every page, with something on it: it loads, keeps to its rules, can be used by everybody, on any screen."""
+"""Every page with content: it loads, obeys its policy, is accessible, and fits any screen."""
 
 from collections.abc import Callable
 from typing import Any
@@ -98,8 +98,8 @@ def test_the_language_is_switched_in_place_and_remembered(look: Look, site: Site
 
 def test_colours_follow_the_system_or_the_reader(look: Look) -> None:
     def ground(page: Page) -> str:
-        told: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return told
+        colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return colour
 
     with look(color_scheme="dark") as visit:
         page = visit.go()
@@ -113,7 +113,7 @@ def test_colours_follow_the_system_or_the_reader(look: Look) -> None:
         visit.check()
 
 
-def test_what_users_wrote_is_shown_as_text(look: Look, places: dict[str, str]) -> None:
+def test_texts_of_users_are_shown_as_text(look: Look, places: dict[str, str]) -> None:
     with look() as visit:
         visit.page.on("dialog", lambda dialog: visit.errors.append(f"dialog: {dialog.message}"))
         for name in ("runs", "failed", "waiting", "odd", "queue"):

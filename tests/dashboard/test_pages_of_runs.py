@@ -1,4 +1,4 @@
-"""The list of runs as pages that come and go: whatever happens, what is shown is a part of the true list."""
+"""The list of runs as pages that are loaded and dropped: the visible rows are always a part of the true list."""
 
 import pytest
 
@@ -23,7 +23,7 @@ STORY = """async ([seed, runs, steps, filtered]) => {
   while (all.length < runs) born();
 
   const pages = new Pages();
-  const told = (run) => pages.take({ ...run }, fits(run));
+  const change = (run) => pages.take({ ...run }, fits(run));
   function answer({ page, fromEnd }) {
     const list = truth();
     if (fromEnd) return pages.fillEnd(page, list.slice(-PAGE).map((run) => ({ ...run })));
@@ -49,7 +49,7 @@ STORY = """async ([seed, runs, steps, filtered]) => {
     const at = list.indexOf(shown[0] ?? "");
     const right = list.slice(at, at + shown.length);
     const exact = pages.count === list.length && (at === first || !shown.length);
-    const bounds = (first > 0 || at <= 0) && (filtered || exact); // by status, runs leave pages nobody looks at
+    const bounds = (first > 0 || at <= 0) && (filtered || exact); // by status, runs leave pages that are not shown
     const places = shown.every((id, index) => pages.indexOf(id) === first + index);
     if (shown.join() !== right.join() || !bounds || !places) found.wrong.push({ first, at, shown, right });
   }
@@ -57,13 +57,13 @@ STORY = """async ([seed, runs, steps, filtered]) => {
   answer({ page: pages.list[0], fromEnd: false });
   for (let step = 0; step < steps && !found.wrong.length; step += 1) {
     const what = chance(10);
-    if (what < 2) for (let count = chance(300); count >= 0; count -= 1) told(born());
+    if (what < 2) for (let count = chance(300); count >= 0; count -= 1) change(born());
     else if (what < 4) {
       for (let count = chance(Math.min(30, all.length + 1)); count > 0; count -= 1) {
         const run = all[chance(all.length)];
         run.status = chance(2) ? "COMPLETED" : "RUNNING";
         run.version += 1;
-        told(run);
+        change(run);
       }
     } else if (what < 5) {
       for (let count = chance(3_000); count >= 0; count -= 1) born();
@@ -80,7 +80,7 @@ STORY = """async ([seed, runs, steps, filtered]) => {
 
 @pytest.mark.parametrize("filtered", [False, True], ids=["all", "by status"])
 @pytest.mark.parametrize("runs", [0, 150, 20_000])
-def test_what_is_shown_is_a_part_of_the_true_list(look: Look, runs: int, *, filtered: bool) -> None:
+def test_the_visible_rows_are_a_part_of_the_true_list(look: Look, runs: int, *, filtered: bool) -> None:
     with look() as visit:
         page = visit.go()
         for seed in range(1, 6):

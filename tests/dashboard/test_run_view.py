@@ -1,4 +1,4 @@
-"""One run: drawn live, looked at as it was, acted upon."""
+"""The view of a run: live, in the past, and its actions."""
 
 import json
 import re
@@ -113,15 +113,15 @@ def test_a_wait_is_drawn_as_one(look: Look, site: Site) -> None:
     site.client.post(f"/runs/{run_id}/cancel", json={})
 
 
-def test_times_are_in_the_zone_of_whoever_looks(look: Look, site: Site) -> None:
+def test_times_are_in_the_zone_of_the_browser(look: Look, site: Site) -> None:
     run_id = site.ended("hello")
-    told: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for zone in ("UTC", "Asia/Tokyo"):
         with look(timezone_id=zone) as visit:
             page = visit.go(f"#/runs/{run_id}")
-            told[zone] = page.locator(".run-header time").first.inner_text()
+            shown[zone] = page.locator(".run-header time").first.inner_text()
             visit.check()
-    hours = {zone: int(re.search(r"(\d\d):\d\d:\d\d", text)[1]) for zone, text in told.items()}  # type: ignore[index]
+    hours = {zone: int(re.search(r"(\d\d):\d\d:\d\d", text)[1]) for zone, text in shown.items()}  # type: ignore[index]
     assert (hours["Asia/Tokyo"] - hours["UTC"]) % 24 == 9
 
 
@@ -149,10 +149,10 @@ def test_a_wait_is_resumed_by_a_form(look: Look, site: Site) -> None:
         dialog.get_by_role("button", name="Resume").click()
         expect(page.locator(".run-header .badge").first).to_have_text("✓Completed", timeout=SOON_MS)
         visit.check()
-    assert output(site, run_id, "take") == {"amount": 12, "tell": False}
+    assert output(site, run_id, "take") == {"amount": 12, "notify": False}
 
 
-def test_an_answer_that_does_not_fit_is_told_and_may_be_corrected(look: Look, site: Site) -> None:
+def test_an_answer_that_does_not_fit_is_refused_and_may_be_corrected(look: Look, site: Site) -> None:
     run_id = site.waiting("checked")
     with look() as visit:
         page = visit.go(f"#/runs/{run_id}")
@@ -217,7 +217,7 @@ def test_the_slider_shows_the_run_as_it_was(look: Look, site: Site) -> None:
         visit.check()
 
 
-def test_what_went_in_and_what_came_out_is_shown(look: Look, site: Site) -> None:
+def test_parameters_and_results_are_shown(look: Look, site: Site) -> None:
     run_id = site.ended("retried", params={"month": "2026-10"})
     with look() as visit:
         page = visit.go(f"#/runs/{run_id}?tab=data")
@@ -231,7 +231,7 @@ def test_what_went_in_and_what_came_out_is_shown(look: Look, site: Site) -> None
         visit.check()
 
 
-def test_the_log_is_filtered_and_tells_causes(look: Look, site: Site) -> None:
+def test_the_log_is_filtered_and_shows_causes(look: Look, site: Site) -> None:
     run_id = site.ended("retried")
     with look() as visit:
         page = visit.go(f"#/runs/{run_id}?tab=events")

@@ -53,9 +53,9 @@ def test_a_run_is_found_by_its_id(look: Look, site: Site) -> None:
 
 
 def test_many_are_cancelled_at_once(look: Look, site: Site) -> None:
-    runs = [site.submit("hello", tag="nobody-has-this") for _ in range(3)]
+    runs = [site.submit("hello", tag="unused-tag") for _ in range(3)]
     with look() as visit:
-        page = visit.go("#/runs?tag=nobody-has-this&status=PENDING")
+        page = visit.go("#/runs?tag=unused-tag&status=PENDING")
         expect(page.locator(".run-rows .run-row")).to_have_count(3)
         page.get_by_role("checkbox", name="Select all").check()
         page.get_by_role("button", name="Cancel 3 runs").click()

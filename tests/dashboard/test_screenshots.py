@@ -133,7 +133,7 @@ def upload(site: Site, package: str, version: str, tags: str) -> None:
 
 
 def rows_of(picture: bytes) -> list[bytes]:
-    """The rows of a PNG, as they are compressed: enough to tell a picture from an empty one."""
+    """The rows of a PNG, as they are compressed: enough to distinguish a picture from an empty one."""
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     width, _, depth, colour = struct.unpack(">IIBB", picture[16:26])
     assert (depth, colour) in {(8, 2), (8, 6)}

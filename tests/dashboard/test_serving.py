@@ -34,7 +34,7 @@ def test_every_file_is_served_as_what_it_is(site: Site, path: str) -> None:
     assert answer.content == (STATIC / path).read_bytes()
 
 
-def test_what_the_browser_has_is_not_sent_again(site: Site) -> None:
+def test_a_file_that_the_browser_has_is_not_sent_again(site: Site) -> None:
     first = site.client.get("/static/main.js")
     again = site.client.get("/static/main.js", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -46,7 +46,7 @@ def test_what_the_browser_has_is_not_sent_again(site: Site) -> None:
     "path",
     ["nope.js", "", "css", "..%2f..%2fapp.py", "%2e%2e/serving.py", "main.js%00.css", "/etc/passwd"],
 )
-def test_what_is_no_file_of_the_dashboard_is_not_found(site: Site, path: str) -> None:
+def test_a_file_outside_the_dashboard_is_not_found(site: Site, path: str) -> None:
     with httpx.Client(headers={"Accept-Language": "en"}) as client:
         answer = client.send(client.build_request("GET", httpx.URL(f"{site.url}/static/{path}")))
     assert answer.status_code == 404

@@ -1,4 +1,4 @@
-"""A worker that is killed: missed where workers are listed and where its run is shown, and replaced by another."""
+"""A killed worker: shown as lost in the list of workers and with its run, and replaced by another."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import clean_environment
 from tests.dashboard.conftest import Look
 from tests.dashboard.site import FLOWS, Site, a_site
@@ -82,9 +82,9 @@ def test_a_killed_worker_is_missed_and_replaced(look: Look, shop: Site, start: S
         first.kill()
         expect(card.locator(".badge").first).to_have_text("✕Disconnected", timeout=MISSED_MS)
         expect(card).to_contain_text(re.compile(r"Heartbeat\d+ s ago"))
-        expect(card).to_contain_text("Had in hand")
+        expect(card).to_contain_text("Run at disconnection")
         expect(card.locator(f"a[href='#/runs/{run_id}']")).to_be_visible()
-        expect(card.get_by_role("button", name="Hide this worker")).to_be_focused()  # it was not drawn anew
+        expect(card.get_by_role("button", name="Hide this worker")).to_be_focused()  # it was not replaced
         expect(holder).to_have_text(re.compile(r"^first stale, last heartbeat \d+ s ago$"), timeout=MISSED_MS)
         expect(run.locator(".run-header .badge").first).to_have_text("●Running")
 
@@ -103,7 +103,7 @@ def test_a_killed_worker_is_missed_and_replaced(look: Look, shop: Site, start: S
         expect(card.locator(".badge").first).to_have_text("✕切断")
         shop.client.post(f"/runs/{run_id}/cancel", json={})
         expect(run.locator(".run-header .badge").first).to_have_text("⊘取消済み", timeout=MISSED_MS)
-        expect(holder).to_have_text("second")  # of a run that has ended nobody asks whether its worker lives
+        expect(holder).to_have_text("second")  # the worker of an ended run is not checked
         visit.check()
         second_visit.check()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.docs.reader import Reader
 
 
@@ -21,7 +21,7 @@ def nats(tmp_path: Path) -> Iterator[NatsServer]:
 
 @pytest.fixture
 def reader(tmp_path: Path, nats: NatsServer) -> Iterator[Reader]:
-    """Somebody with an empty folder."""
+    """A reader with an empty folder."""
     found = Reader(tmp_path, PYOCO_NATS_URL=nats.url)
     try:
         yield found

@@ -1,4 +1,4 @@
-"""Pages of the documentation, as a reader goes through them: block by block."""
+"""Reads the pages of the documentation block by block."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Somebody who does what the pages say, word by word, in a folder of their own."""
+"""A reader who runs every command of the documentation, word by word, in a folder of its own."""
 
 import contextlib
 import os
@@ -12,9 +12,8 @@ from typing import Final
 import httpx
 
 from tests.cli.serving import clean_environment, free_port
-from tests.docs.matching import pattern_of
 from tests.docs.pages import Block
-from tests.docs.terminal import PATIENCE_SEC, Terminal
+from tests.docs.terminal import PATIENCE_SEC, Terminal, pattern_of
 from tests.plain_http import NO_TLS
 
 _STAYS: Final = (
@@ -30,11 +29,11 @@ _AFTER: Final = '\nexport -p > "$READER_VARIABLES"\n'
 
 
 class Reader:
-    """Does one block after the other. Commands are run as they stand; only the surroundings are the test's:
+    """Runs one block after the other. Commands are run unchanged; only their environment is the test's:
 
     - the port of the gateway and the address of NATS, by environment variables (and for curl by its configuration)
-    - what a block assigns to variables is known to those after it, as in one terminal
-    - servers and workers stay, each in a terminal of its own; before a server is started anew, Ctrl-C stops the old one
+    - variables that a block assigns are set in the blocks after it, as in one terminal
+    - servers and workers keep running, each in its own terminal; before a server is started again, Ctrl-C stops it
     """
 
     def __init__(self, folder: Path, **variables: str) -> None:

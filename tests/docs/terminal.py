@@ -1,7 +1,8 @@
-"""A terminal, as a reader has it: what a command prints is meant for people, and Ctrl-C stops it."""
+"""A terminal as a reader has it, and the comparison of what a command prints with what a page shows."""
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import threading
@@ -9,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
-
-from tests.docs.matching import plain
 
 PATIENCE_SEC: Final = 60.0
 
@@ -77,6 +76,45 @@ class Terminal:
                     self._printed += more
                     self._changed.notify_all()
         except OSError:
-            pass  # how Linux says that nobody has the other end any more
+            pass  # on Linux this means that the other end is closed
         finally:
             os.close(ours)
+
+
+# --- Comparing what a page shows with what a command printed ----------------------------------------------------------
+
+_LOOSE: Final = (
+    (r"[0-9a-f]{8}…", r"[0-9a-f]{8}-[0-9a-f-]{27}"),  # an id, shortened on the page
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"),
+    (r"\d\d:\d\d:\d\d", r"\d\d:\d\d:\d\d"),
+    (r"\d+\.\d+ ?s\b", r"\d+\.\d+ ?s"),
+    (r"127\.0\.0\.1:\d+", r"127\.0\.0\.1:\d+"),
+    (r"…", r".*"),
+    (r" +", r" +"),
+)
+_TOKENS: Final = re.compile("|".join(f"({shown})" for shown, _ in _LOOSE))
+_ANY_LINES: Final = r"(?:.*\n)*?"
+
+
+def pattern_of(shown: str) -> "re.Pattern[str]":
+    """Return the pattern of a block of output; a line with only … stands for any lines.
+
+    Ids, times, durations and ports differ every time, so any of them matches.
+    """
+    lines = [line.rstrip() for line in shown.splitlines()]
+    return re.compile("".join(_ANY_LINES if line == "…" else f" *{_line(line)} *\n" for line in lines))
+
+
+def plain(printed: str) -> str:
+    """Return what was printed, without control sequences and empty lines."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.replace("\r\n", "\n"))
+    lines = [line.rstrip() for line in text.splitlines()]
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _line(line: str) -> str:
+    parts, end = [], 0
+    for token in _TOKENS.finditer(line.lstrip()):
+        parts += [re.escape(line.lstrip()[end : token.start()]), _LOOSE[(token.lastindex or 1) - 1][1]]
+        end = token.end()
+    return "".join([*parts, re.escape(line.lstrip()[end:])])

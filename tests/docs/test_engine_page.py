@@ -1,4 +1,4 @@
-"""What docs/engine.md shows works: the engine and the core without a server."""
+"""The code of docs/engine.md runs: the engine and the core without a server."""
 
 import pytest
 

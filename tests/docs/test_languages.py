@@ -1,4 +1,4 @@
-"""English and Japanese pages are the same pages: the same blocks, the same headings, the same way through."""
+"""English and Japanese pages correspond: the same blocks, headings and order."""
 
 import re
 from pathlib import Path

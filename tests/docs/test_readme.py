@@ -1,4 +1,4 @@
-"""README.md does what it says; the first of its two commands, too."""
+"""The commands of README.md work."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The tutorial does what it says: every block of every page, in order, as a reader does it."""
+"""The tutorial works: every block of every page is run in order."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Expressions from strangers: each is evaluated quickly, or refused where it stands."""
+"""Untrusted expressions: each is evaluated quickly, or refused."""
 
 import time
 from typing import Any
@@ -11,10 +11,10 @@ from pyoco.dsl.expressions import (  # type: ignore[import-untyped]  # pyoco shi
     ExpressionEvaluationError,
 )
 
-from pyoco_server.flows.bounded_expressions import MAX_LENGTH, MAX_LEVELS, check_expression, evaluate
 from pyoco_server.flows.errors import FlowSyntaxError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server.flows.expressions import MAX_LENGTH, MAX_LEVELS, check_expression, evaluate
 from pyoco_server.flows.model import Program, Until
+from pyoco_server.flows.yaml.document import read_flow_yaml
 
 PATIENCE = 2.0
 """Seconds of processor time; the slowest takes a few hundredths."""
@@ -223,7 +223,7 @@ def with_a_reference(source: str) -> str:
 
 
 @pytest.mark.parametrize("source", [*POWERS, *REPETITIONS, *DEEP, *ESCAPES, *HARMLESS], ids=lambda text: text[:40])
-def test_an_expression_is_evaluated_quickly_or_refused_where_it_stands(source: str) -> None:
+def test_an_expression_is_evaluated_quickly_or_refused(source: str) -> None:
     started = time.process_time()
     refused_or_evaluated(source)
     refused_or_evaluated(with_a_reference(source))
@@ -231,7 +231,7 @@ def test_an_expression_is_evaluated_quickly_or_refused_where_it_stands(source: s
 
 
 @pytest.mark.parametrize("source", HARMLESS)
-def test_what_people_write_is_not_refused(source: str) -> None:
+def test_usual_expressions_are_accepted(source: str) -> None:
     assert refused_or_evaluated(source) is None
 
 
@@ -308,7 +308,7 @@ SOURCES = st.recursive(
 
 @given(SOURCES)
 @settings(max_examples=500, deadline=None)
-def test_ours_and_pyocos_evaluation_agree(source: str) -> None:
+def test_evaluation_equals_that_of_pyoco(source: str) -> None:
     """On everything that passes the check; what does not may cost pyoco too much to be asked."""
     try:
         check_expression(source)

@@ -1,4 +1,4 @@
-"""From flow.yaml to a flow: what every key means, and what is said of the wrong ones."""
+"""Reading a flow.yaml: the meaning of every key, and the errors for wrong ones."""
 
 import sys
 from textwrap import dedent
@@ -8,7 +8,6 @@ import pytest
 
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.errors import FlowError, FlowSyntaxError
-from pyoco_server.flows.flow_yaml import MAX_GRAPH_TEXT, read_flow_yaml
 from pyoco_server.flows.model import (
     Backoff,
     BackoffKind,
@@ -22,7 +21,8 @@ from pyoco_server.flows.model import (
     TaskStep,
     WaitSpec,
 )
-from pyoco_server.flows.yaml_tasks import MAX_INPUTS, MAX_USES
+from pyoco_server.flows.yaml.document import MAX_GRAPH_TEXT, read_flow_yaml
+from pyoco_server.flows.yaml.tasks import MAX_INPUTS, MAX_USES
 
 
 def read(text: str) -> FlowModel:
@@ -105,7 +105,7 @@ def test_bytes_and_a_byte_order_mark_are_read() -> None:
 # --- Tasks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_the_file_does_not_know_is_left_to_be_found_by_name() -> None:
+def test_a_task_without_an_entry_in_the_file_is_looked_up_by_name() -> None:
     assert tasks_of("flow: { graph: a >> n:a }") == [TaskSpec(name="a"), TaskSpec(name="n", use="a")]
 
 
@@ -114,7 +114,7 @@ def test_a_named_node_is_its_task_under_another_name() -> None:
     assert task(options, node="n:a") == TaskSpec(name="n", callable="m:f", inputs={"x": 1}, retries=2)
 
 
-def test_an_overlay_without_a_function_keeps_the_name_to_look_for() -> None:
+def test_an_overlay_without_a_function_keeps_the_name_to_look_up() -> None:
     assert task("{ inputs: { x: 1 } }") == TaskSpec(name="a", inputs={"x": 1})
     assert task("{ inputs: { x: 1 } }", node="n:a") == TaskSpec(name="n", use="a", inputs={"x": 1})
 
@@ -278,7 +278,7 @@ def test_a_refusal_is_bad_input_with_the_platforms_ids() -> None:
     assert str(error).startswith("line 1, column 1: the file has no key 'flows'; ")
 
 
-def test_long_words_are_shown_short() -> None:
+def test_long_words_are_shortened_in_messages() -> None:
     error = refusal("x" * 5000 + "é" * 300 + ": 1")
     assert len(str(error)) < 300
 

@@ -1,11 +1,11 @@
-"""What the form of a wait takes, and what is wrong with a schema."""
+"""Which answers the form of a wait accepts, and errors in a schema."""
 
 from typing import Any
 
 import pytest
 
-from pyoco_server.flows.errors import FlowError
-from pyoco_server.flows.forms import AnswerError, check_answer, check_form
+from pyoco_server.flows.errors import AnswerError, FlowError
+from pyoco_server.flows.forms import check_answer, check_form
 
 OBJECT = {
     "schema": {
@@ -72,7 +72,7 @@ def test_every_field_that_is_wrong_is_named_and_no_value_is_repeated() -> None:
         ({"$ref": "http://127.0.0.1:1/schema"}, "prompt.schema"),
     ],
 )
-def test_a_schema_that_is_none_is_refused(schema: Any, where: str) -> None:
+def test_an_invalid_schema_is_refused(schema: Any, where: str) -> None:
     with pytest.raises(FlowError, match=f"^{where} is not JSON Schema: ".replace(".", r"\.")):
         check_form({"schema": schema})
 

@@ -1,4 +1,4 @@
-"""Flows handed over as pyoco's objects."""
+"""Flows given as pyoco's objects."""
 
 import pytest
 from pyoco.core.models import Flow, Task  # type: ignore[import-untyped]  # pyoco ships no type information
@@ -35,7 +35,7 @@ def test_two_tasks_of_one_name_in_a_network_are_refused(flow: Flow) -> None:
         read_flow(flow)
 
 
-def test_tasks_of_one_name_in_two_flows_are_no_matter() -> None:
+def test_tasks_of_one_name_in_two_flows_are_accepted() -> None:
     shared = step("s")
     one, other = Flow() >> step("a", 1) >> shared, Flow() >> step("a", 2) >> shared
     for flow, value in ((one, 1), (other, 2)):

@@ -1,9 +1,9 @@
-"""The language of graphs, held against pyoco's own parser and compiler."""
+"""The graph language, compared with pyoco's own parser and compiler."""
 
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.dsl import graph as theirs  # type: ignore[import-untyped]
@@ -12,11 +12,8 @@ from pyoco.dsl import nodes as their_nodes
 from pyoco.dsl.expressions import ensure_expression  # type: ignore[import-untyped]
 
 from pyoco_server.flows.errors import FlowSyntaxError
-from pyoco_server.flows.grammar import MAX_NESTING, parse_graph
-from pyoco_server.flows.graph_expressions import case_value, expression, repeat_count
-from pyoco_server.flows.graph_pipes import MAX_PIPE_DEPTH, MAX_TERMS, expand_pipes
-from pyoco_server.flows.graph_steps import build_steps
-from pyoco_server.flows.graph_terms import (
+from pyoco_server.flows.graph_language.arguments import case_value, expression, repeat_count
+from pyoco_server.flows.graph_language.ast import (
     Block,
     GroupTerm,
     LoopTerm,
@@ -29,8 +26,11 @@ from pyoco_server.flows.graph_terms import (
     last_argument,
     task_terms,
 )
+from pyoco_server.flows.graph_language.build import build_steps
+from pyoco_server.flows.graph_language.parser import MAX_NESTING, parse_graph
+from pyoco_server.flows.graph_language.pipes import MAX_PIPE_DEPTH, MAX_TERMS, expand_pipes
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskSpec, TaskStep, Until
-from pyoco_server.flows.positions import Mark
+from pyoco_server.flows.positions import SourcePosition
 
 # --- The same view of both sides -------------------------------------------------------------------------------------
 
@@ -238,13 +238,14 @@ def test_what_pyoco_refuses_is_refused_unless_it_is_a_group(text: str) -> None:
 
 @given(st.text(alphabet="ab1²½é_ >>(){}:;,='\"\\#\n.", max_size=40))
 @settings(max_examples=500, deadline=None)
-def test_any_text_at_all(text: str) -> None:
+def test_arbitrary_text_is_parsed_or_refused(text: str) -> None:
     ours, their = _ours_or_none(text), _theirs_or_none(text)
     if their is not None or "'group'" not in repr(ours):
         assert ours == their
 
 
 @given(texts(), st.dictionaries(st.sampled_from("pqr"), texts()))
+@example("a >> switch(on=x){ default: pipe(p); default: a }", {})
 @settings(deadline=None)
 def test_pipes_expand_as_in_pyoco(text: str, pipes: dict[str, str]) -> None:
     try:
@@ -292,7 +293,7 @@ WORDS = st.one_of(
 @settings(max_examples=500, deadline=None)
 def test_expressions_compile_as_in_pyoco(text: str, to_params: bool) -> None:
     assume("__" not in text)  # pyoco lets a path lead through Python's own attributes
-    word = Word(text, Mark(3, 7))
+    word = Word(text, SourcePosition(3, 7))
     try:
         expected = ensure_expression(theirs._compile_expression(text, default_to_params=to_params)).source
     except ValueError:
@@ -310,23 +311,23 @@ def test_cases_and_counts_compile_as_in_pyoco(text: str) -> None:
             expected = compiled(text)
         except ValueError:
             with pytest.raises(FlowSyntaxError):
-                ours(Word(text, Mark(1, 1)))
+                ours(Word(text, SourcePosition(1, 1)))
         else:
-            found = ours(Word(text, Mark(1, 1)))
+            found = ours(Word(text, SourcePosition(1, 1)))
             assert found == getattr(expected, "source", expected)
             assert type(found) is type(getattr(expected, "source", expected))
 
 
 @pytest.mark.parametrize("text", ["-" * 1900 + "$ctx.a", "(" * 900 + "$ctx.a" + ")" * 900, "$ctx.a" + "+1" * 5000])
-def test_an_expression_cannot_be_a_bomb(text: str) -> None:
+def test_an_expression_bomb_is_refused(text: str) -> None:
     with pytest.raises(FlowSyntaxError):
-        expression(Word(text, Mark(1, 1)), default_to_params=True)
+        expression(Word(text, SourcePosition(1, 1)), default_to_params=True)
 
 
 @pytest.mark.parametrize("digits", ["9" * 19, "9" * 5000])
-def test_numbers_end_somewhere(digits: str) -> None:
+def test_numbers_have_a_limit(digits: str) -> None:
     with pytest.raises(FlowSyntaxError, match="whole number"):
-        repeat_count(Word(digits, Mark(1, 1)))
+        repeat_count(Word(digits, SourcePosition(1, 1)))
 
 
 # --- Groups, and what pyoco does not have ----------------------------------------------------------------------------

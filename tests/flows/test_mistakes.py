@@ -1,4 +1,4 @@
-"""Mistakes people make in a flow.yaml: each is told with its place and what to write instead, and quickly."""
+"""Mistakes in a flow.yaml: each is reported quickly, with its place and what to write instead."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from pyoco_server.flows.binding import bind
 from pyoco_server.flows.errors import FlowError, FlowSyntaxError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.model import FlowModel, Program, TaskSpec, TaskStep
+from pyoco_server.flows.yaml.document import read_flow_yaml
 
 PATIENCE = 8.0
 """Seconds of processor time; several times what the slowest takes, since coverage slows it down."""
@@ -39,8 +39,8 @@ MISTAKES = {
     "a colon missing further in": ("flow:\n  graph a >> b\n", 2, 3, "{ graph: … }"),
     "no blank after a colon": (f"{FLOW}tasks:\n  a:\n    callable:shop:a\n", 5, 5, "write a blank after the colon"),
     "no blank after a colon in braces": (option("callable:shop:a"), 4, 8, "write a blank after the colon: callable: …"),
-    "an option nobody knows": (option("retry: 3"), 4, 8, "did you mean 'retries'?"),
-    "a section nobody knows": (f"{FLOW}task: {{}}\n", 3, 1, "did you mean 'tasks'?"),
+    "an unknown option": (option("retry: 3"), 4, 8, "did you mean 'retries'?"),
+    "an unknown section": (f"{FLOW}task: {{}}\n", 3, 1, "did you mean 'tasks'?"),
     "a task misspelt in the graph": ("flow:\n  graph: a >> bb\n" + TASKS, 2, 15, "did you mean 'b'?"),
     "a task misspelt in the tasks": (TASKS.replace("b:", "bb:", 1) + FLOW, 5, 15, "did you mean 'bb'?"),
     "a task misspelt in a use": ("flow: { graph: c }\n" + TASKS + "  c: { use: aa }\n", 5, 13, "did you mean 'a'?"),
@@ -91,7 +91,7 @@ MISTAKES = {
     "10,000 steps": (graph(" >> ".join(f"t{number}" for number in range(10_000))), 3, 35759, "use fewer, or a loop"),
     "100,000 tasks": (FLOW + "tasks:\n" + "".join(f"  t{n}: {{}}\n" for n in range(100_000)), 1, 1, "make it smaller"),
     "10,000 tasks": (FLOW + "tasks:\n" + "".join(f"  t{n}: {{}}\n" for n in range(10_000)), 5000, 10, "of its own"),
-    "4,000 steps nobody knows": (
+    "4,000 unknown steps": (
         graph(" >> ".join(f"step{number}" for number in range(4_000))) + "tasks:\n"
         + "".join(f"  task{n}: {{}}\n" for n in range(4_000)), 3, 5, "give it a callable",
     ),
@@ -99,7 +99,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "line", "column", "remedy"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_with_its_place_and_what_to_write_instead(
+def test_a_mistake_is_reported_with_its_place_and_what_to_write_instead(
     text: str, line: int, column: int, remedy: str
 ) -> None:
     started = time.process_time()
@@ -113,13 +113,13 @@ def test_a_mistake_is_told_with_its_place_and_what_to_write_instead(
     assert len(str(caught.value)) < 400
 
 
-def test_what_looks_like_a_mistake_and_is_none() -> None:
+def test_valid_files_that_look_like_mistakes_are_accepted() -> None:
     text = "\ufeff" + FLOW.replace("b", "b >> a") + TASKS + "runtime: { expose_env: [HOME] }\n"
     text = text.replace("'shop:a'", "'shop:a', inputs: { x: $env.HOME, y: '{{ x }}', z: a $5 note }")
     assert [*bind(read_flow_yaml(text.replace("\n", "\r\n"), name="fine"))] == ["a", "b"]
 
 
 def test_a_flow_that_was_not_read_from_a_file_has_no_places() -> None:
-    model = FlowModel(name="made", body=Program((TaskStep(TaskSpec(name="nobody")),)))
-    with pytest.raises(FlowError, match="task 'nobody': there is no task named 'nobody' here; give it a callable"):
+    model = FlowModel(name="made", body=Program((TaskStep(TaskSpec(name="unknown")),)))
+    with pytest.raises(FlowError, match="task 'unknown': there is no task named 'unknown' here; give it a callable"):
         bind(model)

@@ -8,10 +8,10 @@ from pyoco.dsl.syntax import switch  # type: ignore[import-untyped]
 
 from pyoco_server import wait
 from pyoco_server.flows.errors import FlowError, FlowSyntaxError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.from_pyoco import read_flow
-from pyoco_server.flows.yaml_checks import check_submitted
-from tests.engine.pyoco_side import step
+from pyoco_server.flows.yaml.checks import check_submitted
+from pyoco_server.flows.yaml.document import read_flow_yaml
+from tests.app.runtime.pyoco_side import step
 
 TASKS = """\
 tasks:
@@ -40,12 +40,12 @@ def submitted(graph: str, prompt: str = "ok?", defaults: str = "{ items: [1], mo
         "switch(on={{ env.HOME == 'x' }}){ a: load; default: ask }".replace("env.HOME == 'x'", "params.mode"),
     ],
 )
-def test_names_that_the_flow_has_or_may_get_are_taken(graph: str) -> None:
+def test_names_that_the_flow_has_or_may_set_are_accepted(graph: str) -> None:
     submitted(graph)
 
 
 @pytest.mark.parametrize(
-    ("graph", "told", "remedy"),
+    ("graph", "problem", "remedy"),
     [
         ("load >> foreach(over={{ results.laod }}){ ask }", "the flow has no result 'laod'", "did you mean 'load'?"),
         ("load >> foreach(over={{ results.elsewhere }}){ ask }", "the flow has no result 'elsewhere'", "write one of"),
@@ -64,10 +64,10 @@ def test_names_that_the_flow_has_or_may_get_are_taken(graph: str) -> None:
         ("switch(on=modes){ a: load; default: ask }", "the flow has no parameter 'modes'", "did you mean 'mode'?"),
     ],
 )
-def test_a_flow_yaml_with_a_name_it_does_not_have_is_refused(graph: str, told: str, remedy: str) -> None:
+def test_a_flow_yaml_with_a_name_it_does_not_have_is_refused(graph: str, problem: str, remedy: str) -> None:
     with pytest.raises(FlowSyntaxError) as caught:
         submitted(graph)
-    assert told in caught.value.message
+    assert problem in caught.value.message
     assert remedy in caught.value.remedy
     assert caught.value.line > 1, "it says where"
 
@@ -80,7 +80,7 @@ def test_a_flow_yaml_with_a_name_it_does_not_have_is_refused(graph: str, told: s
         ("Pay {{ $ctx.params.mde }}?", "did you mean 'mode'?"),
     ],
 )
-def test_templates_in_prompts_are_looked_at_too(prompt: str, remedy: str) -> None:
+def test_templates_in_prompts_are_checked_too(prompt: str, remedy: str) -> None:
     with pytest.raises(FlowSyntaxError, match=r"prompt\.text of the wait 'ask'") as caught:
         submitted("load >> ask", prompt)
     assert remedy in caught.value.remedy
@@ -101,7 +101,7 @@ def returning(name: str, **fields: Any) -> Any:
         lambda: Flow("f") >> returning("fetch") >> wait("ask", prompt="{{ results.fetc }}?"),
     ],
 )
-def test_a_python_flow_with_a_slip_in_a_name_is_refused_when_it_is_read(flow: Any) -> None:
+def test_a_python_flow_with_a_misspelt_name_is_refused_when_it_is_read(flow: Any) -> None:
     with pytest.raises(
         FlowError,
         match=r"flow 'f': .*(has no|does not have).*did you mean '(fetch|results|item)'\?",

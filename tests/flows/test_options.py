@@ -1,4 +1,4 @@
-"""Options given in Python: texts are taken, anything that is no option is refused where it is given."""
+"""Options given in Python: texts are converted, and invalid values are refused where they are given."""
 
 import importlib
 import random
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyoco import task  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco import Flow, task  # type: ignore[import-untyped]  # pyoco ships no type information
 
 import pyoco_server
 from pyoco_server import Backoff, BackoffKind, FlowError, Isolation, options, wait
-from pyoco_server.app.backoff import pause
+from pyoco_server.app.runtime.attempt import pause
 from pyoco_server.flows.from_pyoco import read_flow
 from pyoco_server.flows.model import TaskSpec, tasks_of
 
@@ -22,7 +22,6 @@ ANY: Any = None
 
 def a_task(**given: Any) -> TaskSpec:
     """A task with these options, as a flow has it."""
-    from pyoco import Flow  # noqa: PLC0415 (pyoco's flows and ours are told apart)
 
     @task  # type: ignore[untyped-decorator]  # pyoco ships no type information
     def step() -> None:
@@ -57,7 +56,7 @@ def test_a_backoff_grows_whether_its_kind_is_a_text_or_not() -> None:
         ({"jitter": 1.1}, "backoff jitter cannot be 1.1: give a number from 0 to 1"),
     ],
 )
-def test_what_is_no_backoff_is_refused(given: dict[str, Any], said: str) -> None:
+def test_an_invalid_backoff_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(FlowError, match=f"^{re.escape(said)}"):
         Backoff(**given)
 
@@ -79,7 +78,7 @@ def test_what_is_no_backoff_is_refused(given: dict[str, Any], said: str) -> None
         ({"isolation": 1}, "isolation"),
     ],
 )
-def test_what_is_no_option_is_refused_and_nothing_is_set(given: dict[str, Any], said: str) -> None:
+def test_an_invalid_option_is_refused_and_nothing_is_set(given: dict[str, Any], said: str) -> None:
     @task  # type: ignore[untyped-decorator]  # pyoco ships no type information
     def step() -> None:
         """Do nothing."""
@@ -90,7 +89,7 @@ def test_what_is_no_option_is_refused_and_nothing_is_set(given: dict[str, Any], 
     assert vars(step.task) == before
 
 
-def test_options_are_taken_as_texts_and_numbers() -> None:
+def test_options_are_accepted_as_texts_and_numbers() -> None:
     found = a_task(retries=2, backoff=600, timeout_sec=3, fail_policy="isolate", isolation="process")
     assert (found.retries, found.timeout_sec, found.isolation) == (2, 3.0, Isolation.PROCESS)
     assert found.backoff == Backoff(delay_sec=600.0, cap_sec=600.0)
@@ -112,7 +111,7 @@ def test_options_are_taken_as_texts_and_numbers() -> None:
         (lambda: options(print, retries=1), "options() cannot be set on <built-in function print>"),
     ],
 )
-def test_what_is_no_wait_is_refused(make: Callable[[], object], said: str) -> None:
+def test_an_invalid_wait_is_refused(make: Callable[[], object], said: str) -> None:
     with pytest.raises(FlowError, match=f"^{re.escape(said)}"):
         make()
 

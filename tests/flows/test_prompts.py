@@ -1,14 +1,14 @@
-"""Templates in prompts: which there are, what they become, and which are refused."""
+"""Templates in prompts: what they become, and which are refused."""
 
 from typing import Any
 
 import pytest
 
 from pyoco_server import wait
-from pyoco_server.flows.errors import FlowError, FlowSyntaxError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
-from pyoco_server.flows.prompts import PromptError, check_prompt, has_templates, rendered
-from pyoco_server.flows.yaml_checks import check_submitted
+from pyoco_server.flows.errors import FlowError, FlowSyntaxError, PromptError
+from pyoco_server.flows.prompts import check_prompt, has_templates, rendered
+from pyoco_server.flows.yaml.checks import check_submitted
+from pyoco_server.flows.yaml.document import read_flow_yaml
 
 CONTEXT = {
     "results": {"sum": {"total": 12.5, "rows": [1, 2]}, "name": "Ada"},
@@ -45,14 +45,14 @@ def test_options_may_be_a_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "told"),
+    ("prompt", "problem"),
     [
         ({"a": ["{{ results.gone }}"]}, r"prompt\.a\.0: \{\{ results\.gone \}\} cannot be shown: .*not found"),
         ({"a": "{{ results.sum }}" * 9_000}, "more than 65536 bytes"),
     ],
 )
-def test_what_cannot_be_rendered_is_told(prompt: dict[str, Any], told: str) -> None:
-    with pytest.raises(PromptError, match=told):
+def test_what_cannot_be_rendered_is_reported(prompt: dict[str, Any], problem: str) -> None:
+    with pytest.raises(PromptError, match=problem):
         rendered(prompt, ctx=CONTEXT, env={})
 
 
@@ -80,7 +80,7 @@ def yaml(prompt: str, more: str = "", env: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         (yaml("{ schema: { type: bool } }"), "the wait 'ask': prompt.schema.type is not JSON Schema"),
         (
@@ -90,11 +90,11 @@ def yaml(prompt: str, more: str = "", env: str = "") -> str:
         (yaml("'{{ results.a b }}'"), "the wait 'ask': prompt.text: "),
     ],
 )
-def test_a_flow_yaml_is_checked_when_it_is_submitted(text: str, told: str) -> None:
+def test_a_flow_yaml_is_checked_when_it_is_submitted(text: str, problem: str) -> None:
     model = read_flow_yaml(text, name="flow")
     with pytest.raises(FlowSyntaxError) as caught:
         check_submitted(model)
-    assert told in str(caught.value)
+    assert problem in str(caught.value)
     assert caught.value.line == 3
 
 
@@ -103,3 +103,10 @@ def test_a_flow_yaml_shows_no_variable_that_is_not_exposed(template: str) -> Non
     with pytest.raises(FlowSyntaxError, match="environment variable 'SECRET' is not exposed"):
         read_flow_yaml(yaml(f"{{ question: '{template}' }}"), name="flow")
     read_flow_yaml(yaml(f"{{ question: '{template}' }}", env="runtime: { expose_env: [SECRET] }\n"), name="flow")
+
+
+@pytest.mark.parametrize("value", [{"\ud800": 1}, 10**5000], ids=["surrogate", "digits"])
+@pytest.mark.parametrize("text", ["{{ results.odd }}", "it is {{ results.odd }}"])
+def test_a_value_that_cannot_be_written_is_refused_with_its_template(text: str, value: object) -> None:
+    with pytest.raises(PromptError, match=r"prompt.question: \{\{ results.odd \}\} cannot be shown"):
+        rendered({"question": text}, ctx={"results": {"odd": value}}, env={})

@@ -1,4 +1,4 @@
-"""Edges belong to a flow: a second flow that shares tasks changes nothing in the first."""
+"""Edges belong to a flow: a second flow that shares tasks does not change the first."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from pyoco_server import Engine
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.from_pyoco import read_flow
 from pyoco_server.flows.model import Network, Trigger
-from tests.engine.pyoco_side import network, step
+from tests.app.runtime.pyoco_side import network, step
 
 
 def tasks(names: str = "abcd") -> tuple[TaskWrapper, ...]:
@@ -120,7 +120,7 @@ def test_a_branch_for_another_flow_does_not_change_what_a_join_waits_for() -> No
     assert triggers(second)["d"] is Trigger.ALL, "an option belongs to the task"
 
 
-def test_a_flow_made_before_we_were_there_is_read_as_pyoco_wrote_it() -> None:
+def test_a_flow_made_before_our_import_is_read_as_pyoco_wrote_it() -> None:
     program = textwrap.dedent(
         """
         from pyoco import Flow, task
@@ -135,8 +135,8 @@ def test_a_flow_made_before_we_were_there_is_read_as_pyoco_wrote_it() -> None:
             print(dict(sorted(read_flow(flow).model.body.depends_on.items())))
         """
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout  # noqa: S603
-    assert told == "{'a': (), 'b': ('a',), 'c': ('a',)}\n{'b': ('c',), 'c': ()}\n"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout  # noqa: S603
+    assert printed == "{'a': (), 'b': ('a',), 'c': ('a',)}\n{'b': ('c',), 'c': ()}\n"
 
 
 def test_a_long_flow_is_recorded_in_linear_time() -> None:
@@ -147,7 +147,7 @@ def test_a_long_flow_is_recorded_in_linear_time() -> None:
     assert len(edges(flow)) == 4_999
 
 
-def test_the_tasks_are_left_to_pyoco_as_they_are() -> None:
+def test_the_tasks_of_pyoco_are_not_changed() -> None:
     a, b, c, _ = tasks()
     one, other = Flow("one") >> a >> c, Flow("other") >> b >> c
     assert (edges(one), edges(other)) == ({"c": "a"}, {"c": "b"})

@@ -1,4 +1,4 @@
-"""Whatever comes in at the edges: no crash, no hang, no memory beyond what the input is worth.
+"""Fuzzing of all inputs: no crash, no hang, and memory in proportion to the input.
 
 ``PYOCO_FUZZ=50`` tries fifty times as many inputs, and others every time (``make fuzz``).
 """

@@ -1,4 +1,4 @@
-"""What one input may cost, and how many are tried."""
+"""Limits on the cost of one input, and the number of inputs."""
 
 import os
 import time
@@ -12,22 +12,22 @@ SCALE: Final = int(os.environ.get("PYOCO_FUZZ") or "1")
 
 BASE_SEC: Final = 2.0
 SEC_PER_BYTE: Final = 2e-3
-"""Processor time while memory is being traced, on a busy machine: many times what anything sound takes."""
+"""CPU time while memory is traced, on a busy machine: many times what a valid input takes."""
 BASE_BYTES: Final = 4_000_000
 BYTES_PER_BYTE: Final = 4_000
-"""A small thing may cost some kilobytes in Python; what a bomb would take is millions of times its size."""
+"""A small input may cost some kilobytes in Python; a bomb costs millions of times its size."""
 
 
 class Target(NamedTuple):
-    """Something that reads what comes from outside."""
+    """A function that reads untrusted input."""
 
     read: Callable[[bytes], object]
     errors: tuple[type[Exception], ...]
-    """How it may refuse; anything else is a crash."""
+    """The errors by which it may refuse an input; any other error is a crash."""
 
 
 def examples(few: int) -> settings:
-    """How many inputs to try: a few every day, many on demand."""
+    """Return the number of inputs to try: few by default, many with ``PYOCO_FUZZ``."""
     return settings(
         max_examples=few * SCALE,
         deadline=None,  # what an input may cost is checked by itself, in processor time
@@ -37,12 +37,12 @@ def examples(few: int) -> settings:
 
 
 def check(target: Target, data: bytes) -> bool:
-    """Read an input within bounds; was it accepted?"""
+    """Read an input and check its cost; return whether it was accepted."""
     return check_call(lambda: target.read(data), len(data), target.errors)
 
 
 def check_call(call: Callable[[], object], size: int, errors: tuple[type[Exception], ...]) -> bool:
-    """Call something that was given ``size`` bytes; did it return? AssertionError if it cost too much."""
+    """Call a function on ``size`` bytes; return whether it accepted them. AssertionError if it costs too much."""
     tracing = tracemalloc.is_tracing()
     if not tracing:
         tracemalloc.start()
@@ -50,11 +50,11 @@ def check_call(call: Callable[[], object], size: int, errors: tuple[type[Excepti
     before, began = tracemalloc.get_traced_memory()[0], time.thread_time()
     try:
         accepted = _was_accepted(call, errors)
-        spent, peak = time.thread_time() - began, tracemalloc.get_traced_memory()[1] - before
+        used, peak = time.thread_time() - began, tracemalloc.get_traced_memory()[1] - before
     finally:
         if not tracing:
             tracemalloc.stop()
-    assert spent <= BASE_SEC + SEC_PER_BYTE * size, f"{spent:.1f} s for {size} bytes"
+    assert used <= BASE_SEC + SEC_PER_BYTE * size, f"{used:.1f} s for {size} bytes"
     assert peak <= BASE_BYTES + BYTES_PER_BYTE * size, f"{peak} bytes of memory for {size} bytes"
     return accepted
 

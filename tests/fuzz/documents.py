@@ -1,4 +1,4 @@
-"""Inputs: anything at all, and sound documents with something wrong with them."""
+"""Inputs: arbitrary ones, and valid documents with one thing damaged."""
 
 import copy
 import functools
@@ -55,7 +55,7 @@ deep = st.builds(
 
 
 def written(value: Any) -> bytes:
-    """The value as JSON; numbers JSON has no end for are left to those who read it."""
+    """Return the value as JSON; the reader has to refuse numbers that are too large."""
     return msgspec.json.encode(_writable(value))
 
 

@@ -1,4 +1,4 @@
-"""Requests: for every route the gateway has, with anything in path, query, headers and body."""
+"""Random requests for every route of the gateway, with arbitrary path, query, headers and body."""
 
 import re
 from typing import Any, Final, NamedTuple
@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
-from tests.auth.routes import GRAPH, ROWS, YAML, Row
 from tests.fuzz.documents import damaged, deep, mutated, texts, values, written
+from tests.gateway.auth.routes import GRAPH, ROWS, YAML, Row
 from tests.wheels.building import make_wheel, wheel_name
 
 NODES: Final = ["work", "start", "end", "a/b", "größe"]
@@ -52,7 +52,7 @@ BOUNDARY: Final = "fuzzed"
 
 
 class Request(NamedTuple):
-    """What is sent; ``run_id`` in the path stands for a run that is there."""
+    """One request; ``run_id`` in the path stands for an existing run."""
 
     route: tuple[str, str]
     path: str
@@ -67,7 +67,7 @@ def _quoted(text: str) -> str:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    """A request for any route; about half of what it says is sound."""
+    """Draw a request for any route; about half of its values are valid."""
     route = draw(st.sampled_from(sorted(ROWS)))
     row = ROWS[route]
     names = texts.map(_quoted)

@@ -1,15 +1,15 @@
-"""Everything that reads what somebody else wrote, as functions of bytes."""
+"""All code that reads input of other programs, as functions of bytes."""
 
 import io
 from collections.abc import Mapping
 from typing import Final
 
-from pyoco_server.app.jobs import InvalidJobError, decode_job
-from pyoco_server.app.key_texts import checked_key_id, checked_name, checked_tenant, key_id_of
-from pyoco_server.app.wheels_archive import WheelLimits
-from pyoco_server.app.wheels_content import check_wheel
-from pyoco_server.app.wheels_errors import WheelRefusedError, WheelTooLargeError
-from pyoco_server.app.wheels_names import parse_name, read_tags
+from pyoco_server.app.api_keys.format import checked_key_id, checked_name, checked_tenant, key_id_of
+from pyoco_server.app.runs.job import InvalidJobError, decode_job
+from pyoco_server.app.wheels.archive import WheelLimits
+from pyoco_server.app.wheels.content import check_wheel
+from pyoco_server.app.wheels.errors import WheelRefusedError, WheelTooLargeError
+from pyoco_server.app.wheels.names import parse_name, read_tags
 from pyoco_server.core import (
     DecodeError,
     GraphError,
@@ -22,10 +22,10 @@ from pyoco_server.core import (
 )
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.errors import FlowError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.plan import plan
-from pyoco_server.gateway.cursors import decode_cursor
+from pyoco_server.flows.yaml.document import read_flow_yaml
 from pyoco_server.gateway.errors import ListQueryError
+from pyoco_server.gateway.schemas.parameters import decode_cursor
 from tests.fuzz.bounds import Target
 
 LIMITS: Final = WheelLimits(max_bytes=1_000_000, ratio_from_bytes=100_000)

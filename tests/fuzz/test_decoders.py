@@ -1,4 +1,4 @@
-"""Decoders: they understand what they are given, or say what is wrong with it; and it costs them little."""
+"""Decoders accept an input or say what is wrong with it, at a cost in proportion to its size."""
 
 import base64
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyoco_server.app.ports import Cursor
 from pyoco_server.core.commands import COMMANDS
-from pyoco_server.gateway.cursors import encode_cursor
+from pyoco_server.gateway.schemas.parameters import encode_cursor
 from tests.fuzz.bounds import check, examples
 from tests.fuzz.documents import damaged, deep, golden_events, golden_graphs, mutated, values, written
 from tests.fuzz.targets import TARGETS, WHEEL_NAME
@@ -72,8 +72,8 @@ ORIGINALS: dict[str, list[bytes]] = {
 
 
 @EVERY_TARGET
-def test_what_is_sound_is_accepted(name: str) -> None:
-    """Or else the rest would be tried on what is refused at the door anyway."""
+def test_valid_inputs_are_accepted(name: str) -> None:
+    """Otherwise the other tests would only try inputs that the first check refuses."""
     accepted = [check(TARGETS[name], data) for data in ORIGINALS[name]]
     assert any(accepted) or name in {"key", "wheel-name"}, "these are several readers in one"
 
@@ -81,40 +81,40 @@ def test_what_is_sound_is_accepted(name: str) -> None:
 @EVERY_TARGET
 @given(data=st.binary(max_size=300) | deep)
 @examples(25)
-def test_anything_at_all(name: str, data: bytes) -> None:
+def test_arbitrary_bytes(name: str, data: bytes) -> None:
     check(TARGETS[name], data)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 @given(value=values)
 @examples(40)
-def test_any_json(name: str, value: Any) -> None:
+def test_arbitrary_json(name: str, value: Any) -> None:
     check(TARGETS[name], written(value))
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 @given(data=st.data())
 @examples(120)
-def test_sound_documents_with_something_changed(name: str, data: st.DataObject) -> None:
+def test_valid_documents_with_one_change(name: str, data: st.DataObject) -> None:
     check(TARGETS[name], written(data.draw(mutated(DOCUMENTS[name]))))
 
 
 @EVERY_TARGET
 @given(data=st.data())
 @examples(60)
-def test_sound_texts_that_were_damaged(name: str, data: st.DataObject) -> None:
+def test_valid_texts_with_damage(name: str, data: st.DataObject) -> None:
     check(TARGETS[name], data.draw(damaged(ORIGINALS[name])))
 
 
 @given(value=values)
 @examples(100)
-def test_cursors_with_anything_in_them(value: Any) -> None:
+def test_arbitrary_cursors(value: Any) -> None:
     packed = msgspec.msgpack.encode(value) if _has_room(value) else written(value)
     check(TARGETS["cursor"], base64.urlsafe_b64encode(packed).rstrip(b"="))
 
 
 def _has_room(value: Any) -> bool:
-    """Has msgpack room for all numbers in it?"""
+    """Can msgpack hold all numbers in the value?"""
     if isinstance(value, dict):
         return all(map(_has_room, value.values()))
     if isinstance(value, list):
@@ -124,8 +124,8 @@ def _has_room(value: Any) -> bool:
 
 @given(data=st.data())
 @examples(60)
-def test_wheels_whose_descriptions_were_damaged(data: st.DataObject) -> None:
-    """The archive is sound, what its files say is not."""
+def test_wheels_with_damaged_metadata(data: st.DataObject) -> None:
+    """The archive is valid; the metadata in it is damaged."""
     files = contents()
     for name in data.draw(st.lists(st.sampled_from(sorted(files)), min_size=1, max_size=2)):
         files[name] = data.draw(damaged([files[name]]))
@@ -134,13 +134,13 @@ def test_wheels_whose_descriptions_were_damaged(data: st.DataObject) -> None:
 
 @given(text=st.text(alphabet="ab>&|(){}:;,=#$'\"0123 \n\t-[]*%.switchforeachrepeatuntilpipedefault", max_size=200))
 @examples(100)
-def test_graphs_of_the_letters_graphs_are_made_of(text: str) -> None:
+def test_graphs_of_random_tokens(text: str) -> None:
     lines = "\n".join(f"    {line}" for line in text.splitlines())
     check(TARGETS["yaml"], f"version: 1\nflow:\n  graph: |\n{lines}\n".encode())
 
 
 @given(text=st.text(alphabet="$ctx.params_env'\"()+-*/%<>=!notandorinTrueFalseNone 0123456789[]{}", max_size=120))
 @examples(100)
-def test_expressions_of_the_letters_expressions_are_made_of(text: str) -> None:
+def test_expressions_of_random_tokens(text: str) -> None:
     quoted = text.replace("'", "''")
     check(TARGETS["yaml"], f"flow:\n  graph: 'repeat(count={{{{ {quoted} }}}}){{ a }}'\n".encode())

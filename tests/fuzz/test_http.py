@@ -1,4 +1,4 @@
-"""The HTTP surface: whatever is asked, by whomever, there is an answer, soon, and it is never the server's fault."""
+"""The HTTP surface: every request of any client gets an answer soon, and never an internal error."""
 
 import asyncio
 import socket
@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.app.key_texts import Scope
-from pyoco_server.bootstrap.gateway import open_key_desk
+from pyoco_server.app.api_keys.format import KeyScope
+from pyoco_server.bootstrap.gateway import open_key_service
 from pyoco_server.settings import Settings
-from tests.adapters.nats_server import NatsServer
-from tests.auth.routes import GRAPH, OPEN, ROWS, every_route
+from tests.adapters.real_nats import NatsServer
 from tests.fuzz.bounds import examples
 from tests.fuzz.documents import damaged
 from tests.fuzz.requests import Request, requests
+from tests.gateway.auth.routes import GRAPH, OPEN, ROWS, every_route
 from tests.gateway.stand import Stand, settings_for
 
 LONGEST_SEC: Final = 15.0
@@ -26,7 +26,7 @@ NEVER: Final = f"pyoco_k{'0' * 16}_{'0' * 64}"
 
 
 class Surface(NamedTuple):
-    """A gateway, somebody who asks it, and a run and an execution they may ask about."""
+    """A gateway, a client, and a run and an execution to which requests refer."""
 
     client: httpx.Client
     stand: Stand
@@ -34,7 +34,7 @@ class Surface(NamedTuple):
 
 
 def _surface(stand: Stand, client: httpx.Client) -> Surface:
-    run_id = client.post("/runs", json={"flow_name": "f", "tag": "nobody"}).json()["run_id"]
+    run_id = client.post("/runs", json={"flow_name": "f", "tag": "no-worker"}).json()["run_id"]
     client.put("/graphs/g", json=GRAPH).raise_for_status()
     execution_id = client.post("/executions", json={"graphId": "g"}).json()["executionId"]
     client.post(f"/executions/{execution_id}/start").raise_for_status()
@@ -51,7 +51,7 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.fixture(scope="module")
 def open_surface(nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surface]:
-    """Nobody is asked for a key."""
+    """A gateway without authentication."""
     settings = settings_for(nats.url, tmp_path_factory.mktemp("open"))
     with Stand(settings, workers=0) as stand, stand.client() as client:
         yield _surface(stand, client)
@@ -59,7 +59,7 @@ def open_surface(nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def guarded(nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """Everybody is."""
+    """A gateway that requires a key."""
     given = {"PYOCO_HTTP_AUTH_MODE": "api_key", "PYOCO_AUTH_PEPPER": "a pepper of the tests"}
     with Stand(settings_for(nats.url, tmp_path_factory.mktemp("guarded"), **given), workers=0) as stand:
         yield stand
@@ -67,21 +67,21 @@ def guarded(nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def guarded_surface(guarded: Stand) -> Iterator[Surface]:
-    """Somebody with a key for everything."""
+    """A client with a key for all scopes."""
     with guarded.client(headers={"X-API-Key": asyncio.run(_issued(guarded.settings))}) as client:
         yield _surface(guarded, client)
 
 
 @pytest.fixture(scope="module")
 def stranger(guarded: Stand) -> Iterator[Surface]:
-    """Somebody with none."""
+    """A client without a key."""
     with guarded.client() as client:
         yield Surface(client, guarded, {})
 
 
 async def _issued(settings: Settings) -> str:
-    async with open_key_desk(settings) as desk:
-        return (await desk.create("acme", scopes=tuple(Scope))).text
+    async with open_key_service(settings) as desk:
+        return (await desk.create("acme", scopes=tuple(KeyScope))).text
 
 
 def _ask(surface: Surface, request: Request, **headers: str) -> int:
@@ -108,19 +108,19 @@ def test_every_route_is_asked_for(open_surface: Surface) -> None:
 
 @given(request_=requests())
 @examples(150)
-def test_without_keys_anything_is_answered(open_surface: Surface, request_: Request) -> None:
+def test_any_request_to_an_open_gateway_is_answered(open_surface: Surface, request_: Request) -> None:
     assert _ask(open_surface, request_) not in {401, 403}
 
 
 @given(request_=requests())
 @examples(80)
-def test_with_a_key_anything_is_answered(guarded_surface: Surface, request_: Request) -> None:
+def test_any_request_with_a_key_is_answered(guarded_surface: Surface, request_: Request) -> None:
     assert _ask(guarded_surface, request_) != 401
 
 
 @given(request_=requests(), key=st.sampled_from([None, "", "x", NEVER, NEVER.upper(), "\xff", "a" * 5_000]))
 @examples(60)
-def test_without_a_key_that_counts_nothing_is_served(stranger: Surface, request_: Request, key: str | None) -> None:
+def test_any_request_without_a_valid_key_is_refused(stranger: Surface, request_: Request, key: str | None) -> None:
     headers: Any = {} if key is None else {"X-API-Key": key.encode("latin-1")}
     status = _ask(stranger, request_, **headers)
     assert ROWS[request_.route].scope is OPEN or _leads_elsewhere(request_) or status in {401, 403}
@@ -140,7 +140,7 @@ RAW = (
 
 @given(data=damaged(RAW))
 @examples(25)
-def test_what_is_hardly_http_does_no_harm(open_surface: Surface, data: bytes) -> None:
+def test_malformed_http_does_no_harm(open_surface: Surface, data: bytes) -> None:
     at = urlsplit(open_surface.stand.url)
     with socket.create_connection((at.hostname or "", at.port or 0), timeout=LONGEST_SEC) as connection:
         connection.sendall(data)

@@ -1,4 +1,4 @@
-"""Logs and snapshots somebody else had a hand in: whoever reads them gets by, whatever they say."""
+"""Logs and snapshots that other programs wrote or damaged: reading them never fails."""
 
 import asyncio
 import contextlib
@@ -7,21 +7,20 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
-from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.adapters.readmodel.rows import row_of
-from pyoco_server.app.execution import Execution
-from pyoco_server.app.foreign_snapshots import foreign_snapshot
-from pyoco_server.app.outputs import Outputs, Owner
+from pyoco_server.adapters.memory.registries import MemoryOutputStore
+from pyoco_server.adapters.sqlite_index.row_mapping import row_of
+from pyoco_server.adapters.system import SystemClock, uuid_maker
 from pyoco_server.app.ports import StoredSnapshot, head_of, position_of
 from pyoco_server.app.ports.run_index import SnapshotChange
-from pyoco_server.app.projection import RunProjection
-from pyoco_server.app.results import results_of
-from pyoco_server.app.run_input import RunInput
-from pyoco_server.app.snapshot_size import fitted
-from pyoco_server.app.worker_views import shown
+from pyoco_server.app.recovery.worker_views import shown
+from pyoco_server.app.runtime.execution import Execution
+from pyoco_server.app.runtime.outputs import Outputs, ValueOwner
+from pyoco_server.app.runtime.results import results_of
+from pyoco_server.app.runtime.run_input import RunInput
+from pyoco_server.app.snapshots.codec import fitted
+from pyoco_server.app.snapshots.foreign import foreign_snapshot
+from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.core import (
     Actor,
     ActorKind,
@@ -95,7 +94,7 @@ def test_every_log_has_a_graph_on_which_a_cancel_can_be_decided(log: Any) -> Non
 
 @given(log=mutated(golden_logs()))
 @examples(60)
-def test_the_results_of_such_a_log_are_those_it_holds(log: Any) -> None:
+def test_the_results_of_a_damaged_log_are_those_it_contains(log: Any) -> None:
     events = _decoded(log)
     if events:
         outputs = Outputs(MemoryOutputStore())
@@ -104,7 +103,7 @@ def test_the_results_of_such_a_log_are_those_it_holds(log: Any) -> None:
 
 @given(output=st.dictionaries(st.sampled_from(["stored", "repr", "other"]), values), more=values)
 @examples(60)
-def test_outputs_from_outside_are_no_obstacle(output: dict[str, Any], more: Any) -> None:
+def test_outputs_of_other_programs_are_read(output: dict[str, Any], more: Any) -> None:
     """A node may be ended over HTTP with any output, also with one that looks like ours."""
 
     async def read() -> None:
@@ -116,7 +115,7 @@ def test_outputs_from_outside_are_no_obstacle(output: dict[str, Any], more: Any)
             {"stored": {"name": "x", "sha256": more}},
             kinds,
         ):
-            assert isinstance(await outputs.read(Owner("run", "node"), said), LostValue)
+            assert isinstance(await outputs.read(ValueOwner("run", "node"), said), LostValue)
 
     assert check_call(lambda: asyncio.run(read()), 200, ())
 
@@ -155,13 +154,13 @@ CREATED: Final = handle(initial_state(RUN), CREATE, now=SystemClock().now(), new
 
 @given(snapshot=mutated([SNAPSHOT]) | values)
 @examples(150)
-def test_snapshots_somebody_else_wrote_are_indexed_or_left_out(snapshot: Any) -> None:
+def test_snapshots_of_other_programs_are_indexed_or_left_out(snapshot: Any) -> None:
     body = written(snapshot)
     assert check_call(lambda: row_of(SnapshotChange(RUN, body, 1)), len(body), ())
 
 
 def _adopt(body: bytes) -> None:
-    """What a gateway and a worker do about it, on a run that has only been created."""
+    """Do what a gateway and a worker do with it, on a run that was only created."""
     foreign = foreign_snapshot(StoredSnapshot(RUN, body, position_of(body), 1))
     if foreign is None:
         return
@@ -199,5 +198,5 @@ RECORD: dict[str, Any] = {
 
 @given(records=st.lists(mutated([RECORD]) | st.dictionaries(st.sampled_from(sorted(RECORD)), values), max_size=3))
 @examples(60)
-def test_workers_somebody_else_told_of_are_shown(records: list[dict[str, Any]]) -> None:
+def test_worker_records_of_other_programs_are_shown(records: list[dict[str, Any]]) -> None:
     assert check_call(lambda: shown(records, now=5.0, timeout_sec=10.0), len(written(records)), ())

@@ -1,17 +1,17 @@
-"""One NATS, one gateway and one worker for all tests that leave them alone."""
+"""Shared fixtures: one NATS server, one gateway and one worker for all tests that leave them as they are."""
 
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.stand import Stand, settings_for
 
 
 @pytest.fixture(scope="session")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """The shared server. Tests must not stop it; ``own_nats`` is for those."""
+    """The shared server. Tests that stop it use ``own_nats``."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
     yield server
@@ -20,7 +20,7 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.fixture
 def own_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A server for one test, to be killed and started again."""
+    """A server for one test, which may stop it and start it again."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
     yield server
@@ -35,8 +35,20 @@ def stand(nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield made
 
 
+@pytest.fixture(scope="module")
+def empty_stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """A gateway and a worker on a server of their own, for tests that read or count all runs."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    try:
+        with Stand(settings_for(server.url, tmp_path_factory.mktemp("data"))) as made:
+            yield made
+    finally:
+        server.kill()
+
+
 @pytest.fixture
 def client(stand: Stand) -> Iterator[httpx.Client]:
-    """Somebody who asks the shared gateway."""
+    """A client of the shared gateway."""
     with stand.client() as made:
         yield made

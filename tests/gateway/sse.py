@@ -1,4 +1,4 @@
-"""Reading server-sent events."""
+"""Reads server-sent events."""
 
 import asyncio
 import contextlib
@@ -10,21 +10,21 @@ from urllib.parse import urlsplit
 import httpx
 
 
-class Told(NamedTuple):
-    """An event as it came."""
+class SentEvent(NamedTuple):
+    """An event as it was received."""
 
     name: str
     data: dict[str, Any]
 
     @property
     def status(self) -> str:
-        """Of the snapshot it brought."""
+        """The status of its snapshot."""
         status: str = self.data["snapshot"]["status"]
         return status
 
 
-def events(answer: httpx.Response) -> Iterator[Told]:
-    """All events of a stream, as they come."""
+def events(answer: httpx.Response) -> Iterator[SentEvent]:
+    """Yield the events of a stream."""
     name, data = "", ""
     for line in answer.iter_lines():
         field, _, value = line.partition(": ")
@@ -34,11 +34,11 @@ def events(answer: httpx.Response) -> Iterator[Told]:
             data = value
         else:
             assert line == "", line
-            yield Told(name, json.loads(data))
+            yield SentEvent(name, json.loads(data))
 
 
 @contextlib.contextmanager
-def watch(client: httpx.Client, run_id: str, **query: Any) -> Iterator[Iterator[Told]]:
+def watch(client: httpx.Client, run_id: str, **query: Any) -> Iterator[Iterator[SentEvent]]:
     """Watch a run."""
     with client.stream("GET", f"/runs/{run_id}/watch", params=query) as answer:
         assert answer.status_code == 200
@@ -47,7 +47,7 @@ def watch(client: httpx.Client, run_id: str, **query: Any) -> Iterator[Iterator[
 
 
 class Watching:
-    """A connection that watches a run, as bare as it can be: tests have very many of them."""
+    """A minimal connection that watches a run: tests open very many of them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -55,7 +55,7 @@ class Watching:
         self._last = ""
 
     async def next(self, name: str = "snapshot") -> dict[str, Any]:
-        """The next event of this name."""
+        """Return the next event of this name."""
         while True:
             line = (await self._reader.readline()).decode()
             assert line, f"the stream ended after {self._last!r}"
@@ -65,7 +65,7 @@ class Watching:
                 return data
 
     async def status(self) -> int:
-        """The status of the answer."""
+        """Return the HTTP status."""
         return int((await self._reader.readline()).split()[1])
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""A gateway on a real socket, and workers beside it, in a loop of their own; tests talk to it over HTTP."""
+"""A gateway on a real socket with workers, in an event loop of its own; tests send requests to it over HTTP."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from pyoco_server import wait
 from pyoco_server.bootstrap import open_platform, open_worker, worker_options
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.gateway.app import create_app
-from pyoco_server.gateway.one_write import OneWriteProtocol
+from pyoco_server.gateway.middleware.write_coalescing import http_protocol
 from pyoco_server.gateway.services import Services
 from pyoco_server.settings import Settings, load_settings
 from pyoco_server.worker.flow_source import FlowSource
@@ -34,13 +34,13 @@ _numbers = itertools.count(1)
 
 
 def settings_for(nats_url: str, directory: Path, **variables: str) -> Settings:
-    """Settings of one gateway or worker; nothing of the surroundings gets in."""
+    """Settings of one gateway or worker, independent of the environment."""
     given = {"PYOCO_NATS_URL": nats_url, "PYOCO_DATA_DIR": str(directory), "PYOCO_LOAD_DOTENV": "0"}
     return load_settings({**given, **variables}).settings
 
 
 class Stand:
-    """Everything runs between ``with`` and its end."""
+    """A gateway and workers that run inside ``with``."""
 
     def __init__(self, settings: Settings, *, workers: int = 1) -> None:
         self.settings = settings
@@ -59,25 +59,25 @@ class Stand:
 
     def __exit__(self, *_error: object) -> None:
         if self._loop is not None and self._stop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(timeout=30)
         assert not self._thread.is_alive()
 
     @property
     def services(self) -> Services:
-        """What the gateway works with."""
+        """The services of the gateway."""
         given: Services = self.app.state.services
         return given
 
     def call(self, body: Callable[[Services], Coroutine[Any, Any, R]], *, timeout_sec: float = 30) -> R:
-        """Do something in the gateway's own loop."""
+        """Run a coroutine in the gateway's event loop."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(body(self.services), self._loop).result(timeout=timeout_sec)
 
     @contextlib.contextmanager
     def client(self, **options: Any) -> Iterator[httpx.Client]:
-        """Somebody who asks; errors come in English."""
+        """A client; its errors are in English."""
         headers = {"Accept-Language": "en", **options.pop("headers", {})}
         with httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=NO_TLS, **options) as client:
             yield client
@@ -101,7 +101,7 @@ class Stand:
             log_config=None,
             access_log=False,
             lifespan="on",
-            http=OneWriteProtocol,
+            http=http_protocol(),
             timeout_graceful_shutdown=1,
         )
         server = _Server(config)
@@ -120,7 +120,7 @@ class Stand:
 
 
 class _Server(uvicorn.Server):
-    """Signals are the test runner's."""
+    """A server without signal handlers, which belong to the test runner."""
 
     @override
     @contextlib.contextmanager
@@ -179,16 +179,16 @@ _MADE: Mapping[str, Callable[[], Flow]] = {
 }
 
 
-def FLOWS(name: str) -> Flow:  # noqa: N802 a table of flows, each made anew
-    """The flow of this name; KeyError if there is none."""
+def FLOWS(name: str) -> Flow:  # noqa: N802 a function that is used like a table
+    """Return a new flow of this name; KeyError if there is none."""
     return _MADE[name]()
 
 
-# --- Short ways to say what tests say often --------------------------------------------------------------------------
+# --- Helpers ---------------------------------------------------------------------------------------------------------
 
 
 def unique(what: str) -> str:
-    """A name nobody else uses."""
+    """Return a name that no other test uses."""
     return f"{what}-{next(_numbers)}"
 
 
@@ -201,30 +201,30 @@ def submit(client: httpx.Client, flow: str = "hello", **fields: Any) -> str:
 
 
 def until(
-    client: httpx.Client, run_id: str, holds: Callable[[dict[str, Any]], object], timeout_sec: float = 15.0
+    client: httpx.Client, run_id: str, holds: Callable[[dict[str, Any]], object], timeout_sec: float = 60.0
 ) -> dict[str, Any]:
-    """The run's snapshot as soon as this holds of it."""
+    """Return the run's snapshot as soon as the condition holds."""
     deadline = time.monotonic() + timeout_sec
     while True:
         snapshot: dict[str, Any] = client.get(f"/runs/{run_id}", params={"include": "records"}).json()
         if holds(snapshot):
             return snapshot
-        assert time.monotonic() < deadline, f"it never came to that: {snapshot}"
+        assert time.monotonic() < deadline, f"the condition did not hold in time: {snapshot}"
         time.sleep(0.01)
 
 
 def ended(client: httpx.Client, run_id: str) -> dict[str, Any]:
-    """The run's snapshot when it has ended."""
+    """Return the run's snapshot when it has ended."""
     return until(client, run_id, lambda snapshot: snapshot["status"] in TERMINAL)
 
 
 def waiting(client: httpx.Client, run_id: str) -> dict[str, Any]:
-    """The run's snapshot when it waits for somebody."""
+    """Return the run's snapshot when it has reached a wait."""
     return until(client, run_id, lambda snapshot: snapshot["waiting"])
 
 
 def listed(client: httpx.Client, count: int, **query: Any) -> list[dict[str, Any]]:
-    """The list as soon as it has so many runs: it may lag behind a little."""
+    """Return the list as soon as it has so many runs: it may lag behind a little."""
     deadline = time.monotonic() + 10
     while True:
         found: list[dict[str, Any]] = client.get("/runs", params={"limit": 200, **query}).json()
@@ -235,7 +235,7 @@ def listed(client: httpx.Client, count: int, **query: Any) -> list[dict[str, Any
 
 
 def check_error(answer: httpx.Response, status: int, err_id: str) -> dict[str, Any]:
-    """The one shape, with this id; the error's facts."""
+    """Check the shape, the status and the id of an error; return its facts."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     assert set(body) == {"error", "detail"}
@@ -249,8 +249,8 @@ def check_error(answer: httpx.Response, status: int, err_id: str) -> dict[str, A
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], timeout_sec: float = 15.0) -> None:
-    """Return when it holds."""
+    """Return when the condition holds."""
     deadline = time.monotonic() + timeout_sec
     while not await condition():
-        assert time.monotonic() < deadline, "it never came to that"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         await asyncio.sleep(0.02)

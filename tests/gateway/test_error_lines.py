@@ -1,4 +1,4 @@
-"""What the log says of requests that failed: a line for what is expected, a traceback for what nobody expected."""
+"""Log lines of failed requests: one line for an expected error, a traceback for an unexpected one."""
 
 import json
 import logging
@@ -12,10 +12,10 @@ import pytest
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.gateway.errors import answer_to
-from pyoco_server.gateway.limits import DEFAULT_BYTES
+from pyoco_server.gateway.middleware.body_limit import DEFAULT_BYTES
 from pyoco_server.logs.formats import JsonFormatter, TextFormatter
 from pyoco_server.messages import Language
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.stand import Stand, check_error, settings_for
 
 APP = SimpleNamespace(state=SimpleNamespace(language=Language.EN))
@@ -48,17 +48,17 @@ def raised(error: PyocoServerError) -> PyocoServerError:
 def test_an_outage_is_one_line_with_its_id_and_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     assert answer_to({**SCOPE}, raised(UnavailableError("NATS did not answer: timeout"))).status_code == 503
     [record] = failures(caplog)
-    told = as_json(record)
-    assert (told["level"], told["err_id"], told["msg_id"]) == ("WARNING", "ERR-PYOCO-0003", "MSG-PYOCO-0003")
-    assert (told["path"], told["status"], told["reason"]) == ("/runs/x", 503, "NATS did not answer: timeout")
-    assert told["exception_class"] == "pyoco_server.app.ports.errors.UnavailableError"
-    assert told["exception_message"] == "NATS did not answer: timeout"
-    assert told["traceback"].startswith("Traceback")
+    logged = as_json(record)
+    assert (logged["level"], logged["err_id"], logged["msg_id"]) == ("WARNING", "ERR-PYOCO-0003", "MSG-PYOCO-0003")
+    assert (logged["path"], logged["status"], logged["reason"]) == ("/runs/x", 503, "NATS did not answer: timeout")
+    assert logged["exception_class"] == "pyoco_server.app.ports.errors.UnavailableError"
+    assert logged["exception_message"] == "NATS did not answer: timeout"
+    assert logged["traceback"].startswith("Traceback")
     assert "\n" not in as_text(record)
     assert "UnavailableError" in as_text(record)
 
 
-def test_what_nobody_expected_is_told_with_where_it_happened(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     assert answer_to({**SCOPE}, PyocoServerError("a mistake of ours")).status_code == 500
     [record] = failures(caplog)
     assert record.levelno == logging.ERROR
@@ -78,7 +78,7 @@ def test_while_nats_is_away_every_request_leaves_a_line(
     assert [as_text(record).count("\n") for record in records] == [0, 0]
 
 
-# --- Mistakes of whoever asks ----------------------------------------------------------------------------------------
+# --- Mistakes of clients ---------------------------------------------------------------------------------------------
 
 
 class Kept(logging.Handler):
@@ -116,7 +116,7 @@ def kept() -> Iterator[Kept]:
         (("GET", "/runs?cursor=x", None), 422, "ERR-PYOCO-0017", "ListQueryError"),
         (("POST", "/runs", b'{"flow_name": 1}'), 422, "ERR-PYOCO-0002", "RequestNotValidError"),
         (("POST", "/runs", b"{"), 422, "ERR-PYOCO-0002", "RequestNotValidError"),
-        (("PATCH", "/workers/nobody", b'{"hidden": true}'), 404, "ERR-PYOCO-0020", "WorkerNotFoundError"),
+        (("PATCH", "/workers/unknown", b'{"hidden": true}'), 404, "ERR-PYOCO-0020", "WorkerNotFoundError"),
         (("POST", "/runs", b" " * (DEFAULT_BYTES + 1)), 413, "ERR-PYOCO-0101", "BodyTooLargeError"),
     ],
 )
@@ -143,13 +143,13 @@ def test_a_request_that_is_rejected_leaves_one_line(
     assert "\n" not in kept.texts[0]
 
 
-def test_a_body_that_grows_too_large_is_told_once(client: httpx.Client, kept: Kept) -> None:
+def test_a_body_that_is_too_large_is_logged_once(client: httpx.Client, kept: Kept) -> None:
     pieces = (b" " * 65536 for _ in range(DEFAULT_BYTES // 65536 + 2))  # without a length in the header
     check_error(client.post("/runs", content=pieces), 413, "ERR-PYOCO-0101")
     assert [line["err_id"] for line in kept.lines] == ["ERR-PYOCO-0101"]
 
 
-def test_what_was_sent_stays_out_of_the_log(client: httpx.Client, kept: Kept) -> None:
+def test_the_body_of_a_request_is_not_logged(client: httpx.Client, kept: Kept) -> None:
     body = {"flow_name": 7, "params": {"card": "4111-1111"}, "tag": ["4111-1111"]}
     check_error(client.post("/runs", json=body), 422, "ERR-PYOCO-0002")
     assert "4111-1111" not in json.dumps(kept.lines)

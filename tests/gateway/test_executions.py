@@ -1,4 +1,4 @@
-"""The core's own view: the twelve commands over HTTP, and the registry of graphs."""
+"""``/executions`` and ``/graphs``: the twelve commands over HTTP, and the registry of graphs."""
 
 from typing import Any
 
@@ -64,8 +64,8 @@ def test_fail_and_cancel(client: httpx.Client) -> None:
     assert "EXECUTION_FAILED" in give(client, failing, "nodes/work/fail", error=error, retryable=False)
     other = created(client)
     give(client, other, "start")
-    told = give(client, other, "cancel", reason="stop")
-    assert told[0] == "EXECUTION_CANCEL_REQUESTED"
+    events = give(client, other, "cancel", reason="stop")
+    assert events[0] == "EXECUTION_CANCEL_REQUESTED"
     assert client.get(f"/runs/{other}").json()["status"] == "CANCELLED"
 
 
@@ -87,12 +87,12 @@ def test_a_guard_that_refuses_says_why(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/events", "/graph"])
-def test_an_execution_there_is_not_cannot_be_looked_at(client: httpx.Client, path: str) -> None:
+def test_reads_of_an_unknown_execution_are_not_found(client: httpx.Client, path: str) -> None:
     for execution_id in (UNKNOWN, "a.b"):
         check_error(client.get(f"/executions/{execution_id}{path}"), 404, "ERR-PYOCO-0005")
 
 
-def test_what_is_unknown(client: httpx.Client) -> None:
+def test_an_unknown_execution_node_or_command_is_not_found(client: httpx.Client) -> None:
     check_error(client.post(f"/executions/{UNKNOWN}/start"), 404, "ERR-PYOCO-0005")
     check_error(client.post("/executions/a.b/start"), 404, "ERR-PYOCO-0005")
     mine = created(client)
@@ -195,13 +195,13 @@ def test_a_correlation_id_is_kept_in_every_event(client: httpx.Client) -> None:
 def test_a_command_says_on_whose_behalf_it_is_given(client: httpx.Client, kind: str) -> None:
     actor = {"kind": kind, "id": "nightly"}
     answer = client.post("/executions", json={"graphId": a_graph(client), "actor": actor, "correlationId": "part-7"})
-    told = answer.json()
-    assert (told["events"][0]["actor"], told["events"][0]["correlationId"]) == (actor, "part-7")
-    asked = client.post(f"/executions/{told['executionId']}/cancel", json={"actor": {"kind": kind}})
+    created = answer.json()
+    assert (created["events"][0]["actor"], created["events"][0]["correlationId"]) == (actor, "part-7")
+    asked = client.post(f"/executions/{created['executionId']}/cancel", json={"actor": {"kind": kind}})
     assert asked.json()["events"][0]["actor"] == {"kind": kind}
 
 
-def test_without_a_word_about_it_a_user_gives_the_command(client: httpx.Client) -> None:
+def test_the_default_actor_of_a_command_is_a_user(client: httpx.Client) -> None:
     for said in ({}, {"actor": None}):
         answer = client.post("/executions", json={"graphId": a_graph(client), **said})
         assert answer.json()["events"][0]["actor"] == {"kind": "user"}
@@ -247,7 +247,7 @@ def test_a_node_needs_a_name_that_can_be_seen(client: httpx.Client, name: str) -
 
 def test_a_run_without_a_graph_is_started_by_its_worker_only(client: httpx.Client) -> None:
     """Else it would be COMPLETED with none of its tasks called."""
-    submitted = client.post("/runs", json={"flow_name": "add", "tag": unique("nobody")})
+    submitted = client.post("/runs", json={"flow_name": "add", "tag": unique("no-worker")})
     run_id = submitted.json()["run_id"]
     refused = client.post(f"/executions/{run_id}/start", headers={"Idempotency-Key": unique("key")})
     details = check_error(refused, 409, "ERR-PYOCO-0103")["details"]

@@ -41,8 +41,8 @@ def test_the_prompt_shows_results_as_they_were_when_the_wait_began(client: httpx
     assert (prompt["question"], prompt["total"]) == ("Pay 3 of 3?", 3)
     assert prompt["schema"]["properties"]["amount"]["maximum"] == 3
     events = client.get(f"/executions/{run_id}/events").json()["events"]
-    told = [event["payload"]["prompt"] for event in events if event["type"] == "NODE_WAITING"]
-    assert told == [prompt]
+    prompts = [event["payload"]["prompt"] for event in events if event["type"] == "NODE_WAITING"]
+    assert prompts == [prompt]
     client.post(f"/runs/{run_id}/cancel")
 
 

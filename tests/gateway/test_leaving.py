@@ -1,4 +1,4 @@
-"""Clients that leave in the middle of what they say: nobody is left waiting, and nothing is left behind."""
+"""Clients that disconnect in the middle of a request: no request keeps waiting, and nothing is stored."""
 
 import logging
 import socket
@@ -37,7 +37,7 @@ def leave(stand: Stand, path: str, content_type: str, begun: bytes, *headers: st
         ("/wheels", FORM, BEGUN_WHEEL, ()),
     ],
 )
-def test_who_leaves_in_the_middle_of_a_request_leaves_nothing_behind(
+def test_a_client_that_disconnects_in_a_request_leaves_nothing_behind(
     stand: Stand,
     client: httpx.Client,
     caplog: pytest.LogCaptureFixture,
@@ -50,11 +50,11 @@ def test_who_leaves_in_the_middle_of_a_request_leaves_nothing_behind(
     caplog.set_level(logging.INFO)
     leave(stand, path, content_type, begun.replace(b"{flow}", flow.encode()), *headers)
 
-    async def nobody_is_served(services: Services) -> None:
-        assert services.ends.count == 0
+    async def check_no_request_waits(services: Services) -> None:
+        assert services.hub.requests.count == 0
 
-    submit(client)  # the gateway is as well as before
-    stand.call(nobody_is_served)
+    submit(client)  # the gateway works as before
+    stand.call(check_no_request_waits)
     assert client.get("/runs", params={"flow": flow}).json() == []
     assert len(client.get("/wheels").json()) == served
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -4,12 +4,12 @@
 error of the library and every JetStream code at every write of every route.
 """
 
-import contextvars
+import asyncio
 import itertools
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import Final
 
 import httpx
 import nats.errors
@@ -17,23 +17,34 @@ import nats.js.errors
 import pytest
 
 from pyoco_server.app.ports import RunQuery
-from pyoco_server.app.retracting import was_taken_back
+from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.core import fold
 from pyoco_server.gateway.services import Services
-from tests.adapters.nats_faults import CODES, Fault, FaultyClient, answers, is_write, library_errors, named, only
-from tests.adapters.nats_server import NatsServer
+from pyoco_server.gateway.timeouts import LONGEST_SEC
+from tests.adapters.nats_faults import (
+    CODES,
+    Fault,
+    FaultPlan,
+    FaultyClient,
+    answers,
+    is_write,
+    library_errors,
+    named,
+    only,
+)
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.stand import Stand, eventually, settings_for
 from tests.gateway.writing_routes import OTHERS, SUBMISSIONS, Client, Prepare
 
 IS_FULL: Final = os.environ.get("PYOCO_ALL_FAULTS") == "1"
 """Whether every test takes every fault."""
 
-TELLING: Final = {10054, 10071, 10077, 10047}
+DECISIVE: Final = {10054, 10071, 10077, 10047}
 """The codes that the product decides by; a sample holds these and a few of the others."""
 ALL: Final[list[Fault]] = [*library_errors(), *answers()]
 _SOME: Final[list[Fault]] = [
     *library_errors(),
-    *answers([code for code in CODES if code[1] in TELLING or code[1] % 40 == 0 or code[1] > 19_000]),
+    *answers([code for code in CODES if code[1] in DECISIVE or code[1] % 40 == 0 or code[1] > 19_000]),
 ]
 _FEW: Final[list[Fault]] = [
     TimeoutError(),
@@ -47,19 +58,15 @@ _FEW: Final[list[Fault]] = [
 SOME: Final = ALL if IS_FULL else _SOME
 FEW: Final = ALL if IS_FULL else _FEW
 
-_in_request: contextvars.ContextVar[bool] = contextvars.ContextVar("in a request under test", default=False)
 _ERR_ID: Final = re.compile(r"ERR-PYOCO-\d{4}")
 
 
 class Bench:
-    """A gateway without workers, whose writes fail as a test says; requests come in by its ASGI interface."""
+    """A gateway without workers; the writes of a request fail as its plan says. Requests use the ASGI interface."""
 
     def __init__(self, stand: Stand) -> None:
         self.stand = stand
-        self.faulty = FaultyClient(
-            stand.services.store,  # type: ignore[arg-type]  # it is a connection
-            affects=lambda subject: _in_request.get() and is_write(subject),
-        )
+        self.faulty = FaultyClient(stand.services.store, affects=is_write)  # type: ignore[arg-type]  # it is a connection
 
     def run(self, body: Callable[[Client], Awaitable[None]]) -> None:
         async def with_client(_given: Services) -> None:
@@ -70,25 +77,29 @@ class Bench:
 
         self.stand.call(with_client, timeout_sec=3_000 if IS_FULL else 500)
 
-    async def send(self, client: Client, request: httpx.Request, *fault: Any) -> httpx.Response:
-        """Send a request whose writes fail, and nobody else's."""
-        self.faulty.begin(*fault)
-        token = _in_request.set(True)
-        try:
+    async def send(self, client: Client, request: httpx.Request, plan: FaultPlan) -> httpx.Response:
+        """Send a request whose writes follow the plan; the writes of other requests and of sweeps do not."""
+        with self.faulty.within(plan):
             return await client.send(request)
-        finally:
-            _in_request.reset(token)
 
-    async def writes_of(self, client: Client, prepare: Prepare) -> int:
-        """How many writes a request makes when nothing fails."""
-        answer = await self.send(client, await prepare(client))
+    async def written(self, client: Client, prepare: Prepare) -> FaultPlan:
+        """Send a request of which nothing fails; the plan has its writes."""
+        plan = FaultPlan()
+        answer = await self.send(client, await prepare(client), plan)
         assert answer.status_code < 300, answer.text
-        return len(self.faulty.subjects)
+        return plan
 
-    def runs_begun(self) -> set[str]:
-        """The runs the last request wrote about."""
-        streams = ("pyoco.events.", "$KV.pyoco_runs.")
-        return {subject.rpartition(".")[2] for subject in self.faulty.subjects if subject.startswith(streams)}
+    async def purge_wheels(self) -> None:
+        """Remove all wheels with their history, which every request of a wheel reads."""
+        js = self.stand.services.store.js  # type: ignore[attr-defined]  # it is a connection
+        for stream in ("OBJ_pyoco_wheels", "KV_pyoco_wheel_history"):
+            await js.purge_stream(stream)
+
+
+def runs_of(plan: FaultPlan) -> set[str]:
+    """The runs that a request wrote about."""
+    streams = ("pyoco.events.", "$KV.pyoco_runs.")
+    return {subject.rpartition(".")[2] for subject in plan.subjects if subject.startswith(streams)}
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +111,29 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     server.kill()
 
 
-async def there_is(given: Services, run_id: str) -> bool:
-    """Is there a run, for anybody who looks?"""
+async def exists(given: Services, run_id: str) -> bool:
+    """Does a client see the run, by its log or by its snapshot?"""
     events, _ = await given.log.read(run_id)
-    is_open = bool(events) and not was_taken_back(fold(events))
+    is_open = bool(events) and not was_retracted(fold(events))
     return is_open or await given.snapshots.read(run_id) is not None
 
 
+async def until_none_exists(given: Services, run_ids: Collection[str]) -> None:
+    """Return when no run exists. A request that ran out of time retracts its run after the answer."""
+
+    async def none_exists() -> bool:
+        return not [run_id for run_id in run_ids if await exists(given, run_id)]
+
+    await eventually(none_exists)
+
+
+def ran_out_of_time(answer: httpx.Response) -> bool:
+    """Did the gateway give up after its time limit? A loaded machine can cause that without any fault."""
+    return answer.status_code == 503 and f"within {LONGEST_SEC:g} s" in answer.json()["detail"]
+
+
 async def listed(given: Services) -> set[str]:
-    await given.keeper.catch_up()
+    await given.index_updater.catch_up()
     found, query = set[str](), RunQuery(limit=10_000)
     found |= {str(run.summary["run_id"]) for run in await given.index.page(query)}
     return found
@@ -138,18 +163,20 @@ def test_a_submission_that_is_not_accepted_leaves_no_run(bench: Bench, name: str
 
     async def body(client: Client) -> None:
         before, accepted, refused = await listed(given), set[str](), 0
-        writes = await bench.writes_of(client, prepare)
-        accepted |= bench.runs_begun()
-        for number, fault in itertools.product(range(writes), ALL):
-            answer = await bench.send(client, await prepare(client), fault, only(number))
+        flawless = await bench.written(client, prepare)
+        accepted |= runs_of(flawless)
+        for number, fault in itertools.product(range(len(flawless.subjects)), ALL):
+            plan = FaultPlan(fault, only(number))
+            answer = await bench.send(client, await prepare(client), plan)
             check_answer(answer, fault)
-            run_ids = bench.runs_begun()
+            run_ids = runs_of(plan)
             if answer.status_code < 300:
                 accepted |= run_ids
-                assert [await there_is(given, run_id) for run_id in run_ids] == [True]
+                assert [await exists(given, run_id) for run_id in run_ids] == [True]
             else:
                 refused += 1
-                assert not [run_id for run_id in run_ids if await there_is(given, run_id)], named(fault)
+                assert plan.hits or ran_out_of_time(answer), answer.text
+                await until_none_exists(given, run_ids)
         assert refused > len(ALL) / 2
 
         async def all_are_listed() -> bool:  # a snapshot that was not written is written by the sweep
@@ -163,6 +190,8 @@ def test_a_submission_that_is_not_accepted_leaves_no_run(bench: Bench, name: str
 PLACES: Final = {"the log": "pyoco.events.", "the snapshots": "$KV.pyoco_runs.", "the queue": "pyoco.work."}
 _LASTING: Final[list[Fault]] = [*answers([(400, 10054), (500, 10047), (503, 10077), (503, 10008), (400, 10109)])]
 LASTING: Final = ALL if IS_FULL else _LASTING
+AT_ONCE: Final = 16
+"""A request whose writes are never answered takes its whole time limit, so several are sent at once."""
 
 
 @pytest.mark.parametrize("name", SUBMISSIONS)
@@ -172,20 +201,23 @@ def test_a_place_that_refuses_every_write_leaves_no_run(bench: Bench, place: str
     prepare, prefix, given = SUBMISSIONS[name], PLACES[place], bench.stand.services
 
     async def body(client: Client) -> None:
-        begun = set[str]()
-        for fault in LASTING:
-            request = await prepare(client)
-            answer = await bench.send(client, request, fault, lambda _number, subject: subject.startswith(prefix))
+        begun, plans = set[str](), list[FaultPlan]()
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def send(fault: Fault) -> None:
+            async with gate:
+                plan = FaultPlan(fault, lambda _number, subject: subject.startswith(prefix))
+                plans.append(plan)
+                answer = await bench.send(client, await prepare(client), plan)
             check_answer(answer, fault)
             if answer.status_code >= 300:
-                assert bench.faulty.hits
-                begun |= bench.runs_begun()
-        bench.faulty.begin()
+                assert plan.hits or ran_out_of_time(answer), answer.text
+                begun.update(runs_of(plan))
 
-        async def none_is_left() -> bool:
-            return not [run_id for run_id in begun if await there_is(given, run_id)]
-
-        await eventually(none_is_left)
+        await asyncio.gather(*(send(fault) for fault in LASTING))
+        for plan in plans:
+            plan.end()
+        await until_none_exists(given, begun)
         assert not begun & await listed(given)
 
     bench.run(body)
@@ -198,13 +230,18 @@ def test_each_run_of_a_batch_is_accepted_or_leaves_nothing(bench: Bench) -> None
         async def prepare(client: Client) -> httpx.Request:
             return client.build_request("POST", "/runs/batch", json={"runs": [{"flow_name": "f"}, {"flow_name": "g"}]})
 
-        for number, fault in itertools.product(range(await bench.writes_of(client, prepare)), SOME):
-            answer = await bench.send(client, await prepare(client), fault, only(number))
-            assert answer.status_code == 200
+        flawless = await bench.written(client, prepare)
+        for number, fault in itertools.product(range(len(flawless.subjects)), SOME):
+            plan = FaultPlan(fault, only(number))
+            answer = await bench.send(client, await prepare(client), plan)
+            if ran_out_of_time(answer):
+                await until_none_exists(given, runs_of(plan))
+                continue
+            assert answer.status_code == 200, answer.text
             results = answer.json()["results"]
             accepted = {result["run_id"] for result in results if result["run_id"] is not None}
             assert all(_ERR_ID.fullmatch(end["error"]["err_id"]) for end in results if end["run_id"] is None)
-            assert {run_id for run_id in bench.runs_begun() if await there_is(given, run_id)} == accepted
+            assert {run_id for run_id in runs_of(plan) if await exists(given, run_id)} == accepted
 
     bench.run(body)
 
@@ -260,10 +297,13 @@ def test_no_error_of_nats_is_the_answer(bench: Bench, name: str) -> None:
 
     async def body(client: Client) -> None:
         hits, refused = 0, 0
-        for number, fault in itertools.product(range(await bench.writes_of(client, prepare)), _sample_for(name)):
-            request = await prepare(client)
-            answer = await bench.send(client, request, fault, only(number))
-            hits += bench.faulty.hits
+        flawless = await bench.written(client, prepare)
+        for number, fault in itertools.product(range(len(flawless.subjects)), _sample_for(name)):
+            if "/wheels" in name:
+                await bench.purge_wheels()
+            request, plan = await prepare(client), FaultPlan(fault, only(number))
+            answer = await bench.send(client, request, plan)
+            hits += plan.hits
             check_answer(answer, fault)
             if answer.status_code < 300:
                 continue
@@ -292,7 +332,7 @@ def test_a_worker_is_hidden_or_an_error_is_answered(bench: Bench) -> None:
         await bench.stand.services.workers.update("w", lambda _known: record)
         for fault in SOME:
             request = client.build_request("PATCH", "/workers/w", json={"hidden": True})
-            check_answer(await bench.send(client, request, fault, only(0)), fault)
+            check_answer(await bench.send(client, request, FaultPlan(fault, only(0))), fault)
             await bench.stand.services.workers.update("w", lambda _known: record)
 
     bench.run(body)

@@ -1,4 +1,4 @@
-"""For those who operate it: health, workers, metrics, dead letters, and errors nobody expects."""
+"""Routes for operators: health, workers, metrics, dead letters; and unexpected errors."""
 
 import re
 import time
@@ -12,7 +12,8 @@ import pytest
 
 from pyoco_server.adapters.nats_server.server import NatsServer
 from pyoco_server.app.ports import UnavailableError, WorkerRecord
-from pyoco_server.app.worker_views import shown_state
+from pyoco_server.app.recovery.worker_views import shown_state
+from pyoco_server.app.snapshots.status import RunStatus
 from pyoco_server.gateway.services import Services
 from tests.gateway.stand import Stand, check_error, ended, listed, settings_for, submit, unique
 
@@ -26,7 +27,7 @@ def test_health(client: httpx.Client) -> None:
 
 
 @pytest.mark.spec("004 REQ-0001", "004 ERR-PYOCO-0001")
-def test_a_gateway_that_is_not_there_does_not_answer(stand: Stand) -> None:
+def test_a_stopped_gateway_does_not_answer(stand: Stand) -> None:
     with pytest.raises(httpx.ConnectError):
         httpx.get("http://127.0.0.1:1/health")
     assert httpx.get(f"{stand.url}/health").status_code == 200
@@ -85,7 +86,7 @@ def test_workers_are_listed_with_their_states(stand: Stand, client: httpx.Client
 
 @pytest.mark.spec("004 §付録G", "004 §付録C worker")
 @pytest.mark.parametrize(
-    ("state", "age", "told"),
+    ("state", "age", "expected"),
     [
         ("RUNNING", 20, "RUNNING"),
         ("RUNNING", 20.1, "DISCONNECTED"),
@@ -96,9 +97,9 @@ def test_workers_are_listed_with_their_states(stand: Stand, client: httpx.Client
         ("DANCING", 0, "DISCONNECTED"),
     ],
 )
-def test_how_a_state_is_told(state: str, age: float, told: str) -> None:
+def test_a_worker_without_heartbeats_is_disconnected(state: str, age: float, expected: str) -> None:
     record = {"state": state, "last_seen_at": 1_000.0 - age}
-    assert shown_state(record, now=1_000.0, timeout_sec=20) == told
+    assert shown_state(record, now=1_000.0, timeout_sec=20) == expected
 
 
 @pytest.mark.spec("004 REQ-0022", "004 REQ-0015", "004 §付録D PATCH /workers/{worker_id}", "004 §付録D GET /workers")
@@ -117,16 +118,16 @@ def test_a_worker_can_be_hidden_and_shown(stand: Stand, client: httpx.Client, na
 
 
 @pytest.mark.spec("004 REQ-0022", "004 ERR-PYOCO-0020", "004 MSG-PYOCO-0020")
-@pytest.mark.parametrize("worker_id", ["nobody", "a.b", "a..b", ".a", "*", "x" * 300, "%00"])
-def test_a_worker_there_is_not(client: httpx.Client, worker_id: str) -> None:
+@pytest.mark.parametrize("worker_id", ["unknown", "a.b", "a..b", ".a", "*", "x" * 300, "%00"])
+def test_an_unknown_worker_is_not_found(client: httpx.Client, worker_id: str) -> None:
     error = check_error(client.patch(f"/workers/{worker_id}", json={"hidden": True}), 404, "ERR-PYOCO-0020")
     assert error["message"] == "worker not found"
 
 
 @pytest.mark.spec("004 REQ-0022", "004 ERR-PYOCO-0019", "004 MSG-PYOCO-0019")
 @pytest.mark.parametrize("body", [{}, {"hidden": "yes"}, {"hidden": 1}, {"hidden": None}, [], "x", None])
-def test_a_patch_that_is_not_valid(client: httpx.Client, body: Any) -> None:
-    error = check_error(client.patch("/workers/nobody", json=body), 422, "ERR-PYOCO-0019")
+def test_a_patch_that_is_not_valid_is_refused(client: httpx.Client, body: Any) -> None:
+    error = check_error(client.patch("/workers/unknown", json=body), 422, "ERR-PYOCO-0019")
     assert error["message"] == "the request about workers is not valid"
 
 
@@ -134,7 +135,7 @@ def test_a_patch_that_is_not_valid(client: httpx.Client, body: Any) -> None:
 @pytest.mark.parametrize(
     "query", [{"scope": "some"}, {"state": "ASLEEP"}, {"include_hidden": "perhaps"}, {"limit": 0}, {"limit": 501}]
 )
-def test_a_query_for_workers_that_is_not_valid(client: httpx.Client, query: dict[str, Any]) -> None:
+def test_a_query_for_workers_that_is_not_valid_is_refused(client: httpx.Client, query: dict[str, Any]) -> None:
     check_error(client.get("/workers", params=query), 422, "ERR-PYOCO-0019")
 
 
@@ -148,27 +149,28 @@ def metric(client: httpx.Client, name: str) -> float:
 
 
 @pytest.mark.spec("004 REQ-0014", "004 §付録D GET /metrics")
-def test_metrics(client: httpx.Client) -> None:
-    answer = client.get("/metrics")
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-    before = metric(client, 'pyoco_runs_total{status="PENDING"}')
-    day, today = datetime.now(UTC).date(), metric(client, "pyoco_runs_today_total")
-    tag = unique("nobody")
-    submit(client, tag=tag)
-    listed(client, 1, tag=tag)
-    assert metric(client, 'pyoco_runs_total{status="PENDING"}') == before + 1
-    after = metric(client, "pyoco_runs_today_total")
-    if datetime.now(UTC).date() == day:  # unless midnight has passed meanwhile
-        assert after == today + 1
-    assert metric(client, "pyoco_workers_alive_total") >= 1
-    assert metric(client, "pyoco_dlq_messages_total") >= 0
-    for status in ("RUNNING", "COMPLETED", "FAILED", "CANCELLING", "CANCELLED"):
-        assert metric(client, f'pyoco_runs_total{{status="{status}"}}') >= 0
+def test_metrics_count_runs_workers_and_dead_letters(empty_stand: Stand) -> None:
+    with empty_stand.client() as client:
+        answer = client.get("/metrics")
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        day = datetime.now(UTC).date()
+        ended(client, submit(client))
+        submit(client, tag="no-worker")
+        listed(client, 1, status="COMPLETED")
+        listed(client, 1, status="PENDING")
+        today = metric(client, "pyoco_runs_today_total")
+        if datetime.now(UTC).date() == day:  # else midnight has passed
+            assert today == 2
+        assert metric(client, "pyoco_workers_alive_total") == 1
+        assert metric(client, "pyoco_dlq_messages_total") == 0
+        assert metric(client, 'pyoco_queue_backlog{tag="no-worker"}') == 1
+        counts = {status.value: metric(client, f'pyoco_runs_total{{status="{status.value}"}}') for status in RunStatus}
+        assert counts == {**dict.fromkeys(counts, 0), "COMPLETED": 1, "PENDING": 1}
 
 
 @pytest.mark.spec("004 REQ-0014", "004 §付録D GET /metrics")
-def test_what_is_counted_is_a_whole_number(client: httpx.Client) -> None:
+def test_counts_are_whole_numbers(client: httpx.Client) -> None:
     lines = client.get("/metrics").text.splitlines()
     samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     counted = [name for name in samples if "_seconds" not in name or "_bucket" in name or "_count" in name]
@@ -176,7 +178,7 @@ def test_what_is_counted_is_a_whole_number(client: httpx.Client) -> None:
     assert [samples[name] for name in counted if not samples[name].isdigit()] == []
 
 
-def test_metrics_cost_the_same_however_many_runs_there_are(stand: Stand, client: httpx.Client) -> None:
+def test_the_cost_of_metrics_does_not_depend_on_the_number_of_runs(stand: Stand, client: httpx.Client) -> None:
     def requests() -> int:
         async def sent(given: Services) -> int:
             connection: Any = given.store
@@ -186,7 +188,7 @@ def test_metrics_cost_the_same_however_many_runs_there_are(stand: Stand, client:
         return stand.call(sent)
 
     def cost() -> int:
-        """The fewest of a few: the gateway talks to NATS for reasons of its own, too."""
+        """The minimum of ten: the gateway also sends messages of its own."""
         costs = []
         for _ in range(10):
             before = requests()
@@ -194,7 +196,7 @@ def test_metrics_cost_the_same_however_many_runs_there_are(stand: Stand, client:
             costs.append(requests() - before)
         return min(costs)
 
-    few, tag = cost(), unique("nobody")
+    few, tag = cost(), unique("no-worker")
     client.post("/runs/batch", json={"runs": [{"flow_name": "hello", "tag": tag}] * 200})
     listed(client, 200, tag=tag)
     assert cost() <= few
@@ -215,21 +217,21 @@ def test_dead_letters(client: httpx.Client) -> None:
     check_error(client.get("/dlq?limit=501"), 422, "ERR-PYOCO-0002")
 
 
-# --- Errors nobody expects -------------------------------------------------------------------------------------------
+# --- Unexpected errors -----------------------------------------------------------------------------------------------
 
 
-def test_a_path_there_is_not(client: httpx.Client) -> None:
+def test_an_unknown_path_is_not_found(client: httpx.Client) -> None:
     for path in ("/nothing", "/runs/", "/runs/a/b/c", "/health/x"):
         check_error(client.get(path), 404, "ERR-PYOCO-0104")
 
 
-def test_a_method_there_is_not(client: httpx.Client) -> None:
+def test_a_method_that_is_not_allowed_is_refused(client: httpx.Client) -> None:
     answer = client.delete("/runs")
     check_error(answer, 405, "ERR-PYOCO-0002")
     assert answer.headers["Allow"]
 
 
-def test_a_mistake_of_ours_has_the_same_shape(stand: Stand) -> None:
+def test_a_crash_is_answered_in_the_same_shape(stand: Stand) -> None:
     @stand.app.get("/crash", include_in_schema=False)
     async def crash() -> None:
         raise RuntimeError("not for strangers")
@@ -242,7 +244,9 @@ def test_a_mistake_of_ours_has_the_same_shape(stand: Stand) -> None:
 
 @pytest.mark.spec("004 MSG-PYOCO-0005", "004 MSG-PYOCO-0017")
 @pytest.mark.parametrize("language", ["ja", "en"])
-def test_errors_come_in_the_readers_language_or_the_servers(nats: NatsServer, tmp_path: Path, language: str) -> None:
+def test_errors_are_in_the_language_of_the_client_or_the_server(
+    nats: NatsServer, tmp_path: Path, language: str
+) -> None:
     message = {"ja": "runが見つかりません", "en": "run not found"}
     with Stand(settings_for(nats.url, tmp_path, PYOCO_LANG=language), workers=0) as stand:
         for header, expected in (("ja", "ja"), ("en-GB", "en"), ("fr", language), ("*", language), ("", language)):
@@ -256,16 +260,16 @@ def test_errors_come_in_the_readers_language_or_the_servers(nats: NatsServer, tm
 
 def test_a_gateway_whose_writes_fail_is_not_ready(stand: Stand) -> None:
     async def fail(services: Services) -> None:
-        async def away() -> None:
+        async def failing() -> None:
             raise UnavailableError("no quorum")
 
         with pytest.raises(UnavailableError):
-            await services.writes.noted(away())
+            await services.writes.noted(failing())
 
     stand.call(fail)
     with stand.client() as client:
-        told = client.get("/health/ready")
-        assert (told.status_code, told.json()["status"], told.json()["nats"]) == (503, "unavailable", "connected")
+        answer = client.get("/health/ready")
+        assert (answer.status_code, answer.json()["status"], answer.json()["nats"]) == (503, "unavailable", "connected")
         submit(client)
         assert client.get("/health/ready").status_code == 200
 

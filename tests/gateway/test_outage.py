@@ -1,4 +1,4 @@
-"""NATS is away: everybody is told so at once, nothing is lost, and it comes back without anybody's help."""
+"""Outages of NATS: requests fail at once, no accepted run is lost, and the gateway recovers by itself."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.sse import watching
 from tests.gateway.stand import (
     Stand,
@@ -142,7 +142,7 @@ INVALID: list[tuple[str, str, dict[str, Any], str]] = [
 ]
 
 
-def test_what_can_never_succeed_is_told_so_though_nats_is_away(own_nats: NatsServer, tmp_path: Path) -> None:
+def test_a_request_that_is_not_valid_is_refused_also_without_nats(own_nats: NatsServer, tmp_path: Path) -> None:
     with Stand(settings_for(own_nats.url, tmp_path), workers=0) as stand, stand.client() as client:
         own_nats.kill()
         disconnected(stand)
@@ -155,12 +155,12 @@ def test_what_can_never_succeed_is_told_so_though_nats_is_away(own_nats: NatsSer
 
 
 @pytest.mark.spec("004 REQ-0002", "004 REQ-0003", "004 ERR-PYOCO-0003")
-def test_nobody_waits_long_for_a_server_that_is_stuck(own_nats: NatsServer, tmp_path: Path) -> None:
-    """The server takes what is sent and does not answer: nobody knows yet that it is away."""
+def test_a_server_that_does_not_answer_costs_no_long_wait(own_nats: NatsServer, tmp_path: Path) -> None:
+    """The server accepts messages and does not answer: the gateway cannot know yet that it is stuck."""
     key = {"Idempotency-Key": "again"}
-    body = {"flow_name": "hello", "tag": "nobody"}
+    body = {"flow_name": "hello", "tag": "no-worker"}
     with Stand(settings_for(own_nats.url, tmp_path), workers=0) as stand, stand.client() as client:
-        run_id = submit(client, tag="nobody")
+        run_id = submit(client, tag="no-worker")
         own_nats.pause()
         try:
             asks: list[Callable[[], httpx.Response]] = [
@@ -184,11 +184,11 @@ def test_nobody_waits_long_for_a_server_that_is_stuck(own_nats: NatsServer, tmp_
 
         asyncio.run(eventually(accepted))
         again = submitted_again().json()["run_id"]
-        assert {run["run_id"] for run in listed(client, 2, tag="nobody")} == {run_id, again}
+        assert {run["run_id"] for run in listed(client, 2, tag="no-worker")} == {run_id, again}
 
 
 class Traffic:
-    """Somebody who submits without a pause, and notes what they were told."""
+    """A client that submits without a pause, and counts the answers."""
 
     def __init__(self, stand: Stand, tag: str) -> None:
         self.accepted: list[str] = []
@@ -235,8 +235,8 @@ def test_nats_dies_under_traffic_and_nothing_that_was_accepted_is_lost(own_nats:
                     enough = len(traffic.accepted) + 20
                     await wait_until(lambda enough=enough: len(traffic.accepted) >= enough, timeout=20)  # type: ignore[misc]
                     own_nats.kill()
-                    told = traffic.answers[503, "ERR-PYOCO-0003"] + 10
-                    await wait_until(lambda told=told: traffic.answers[503, "ERR-PYOCO-0003"] >= told, timeout=20)  # type: ignore[misc]
+                    most = traffic.answers[503, "ERR-PYOCO-0003"] + 10
+                    await wait_until(lambda most=most: traffic.answers[503, "ERR-PYOCO-0003"] >= most, timeout=20)  # type: ignore[misc]
                     own_nats.start()
                 enough = len(traffic.accepted) + 20
                 await wait_until(lambda: len(traffic.accepted) >= enough, timeout=20)

@@ -16,18 +16,18 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import wait
-from pyoco_server.adapters.jetstream.connection import connect
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.object_store import ObjectBucket
+from pyoco_server.adapters.jetstream.durability.connection import connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.object_store import ObjectBucket
 from pyoco_server.client import ApiError, AsyncClient, Client
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.gateway.routers.run_outputs import OUTPUT_KIND
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
+from tests.app.runtime.flows import Calls
 from tests.cli.commands import call
-from tests.engine.flows import Calls
-from tests.engine.values import EXAMPLES
 from tests.gateway.stand import check_error, ended, submit, unique, waiting
 from tests.gateway.test_values import KEY, worker_of
+from tests.values.samples import EXAMPLES
 
 MIB = 1024 * 1024
 LARGE = random.Random(1).randbytes(3 * MIB).hex()
@@ -142,7 +142,7 @@ def test_nodes_of_loops_have_outputs_too(nats: NatsServer, tmp_path: Path, clien
 # --- What is not -----------------------------------------------------------------------------------------------------
 
 
-def test_a_node_there_is_not(client: httpx.Client, run_id: str) -> None:
+def test_the_output_of_an_unknown_node_is_not_found(client: httpx.Client, run_id: str) -> None:
     for node in ("nothing", "large/output", "x%2Fy[3]"):
         error = check_error(output(client, run_id, node), 404, "ERR-PYOCO-0104")
         assert error["details"]["node_id"]

@@ -1,4 +1,4 @@
-"""Looking at runs: REQ-0004, REQ-0005, REQ-0006."""
+"""Reads of runs: REQ-0004, REQ-0005, REQ-0006."""
 
 import json
 from typing import Any
@@ -51,18 +51,18 @@ def test_the_tasks_of_a_run_and_their_records(client: httpx.Client) -> None:
 @pytest.mark.spec("004 REQ-0004", "004 REQ-0005", "004 REQ-0019", "004 ERR-PYOCO-0005", "004 MSG-PYOCO-0005")
 @pytest.mark.parametrize("part", ["", "/tasks", "/watch", "/events", "/graph", "/state", "/nodes/greet/output"])
 @pytest.mark.parametrize("run_id", [UNKNOWN, "no.such", "x" * 200, "%00", "%ff", "*", "あ"])
-def test_a_run_there_is_not(client: httpx.Client, part: str, run_id: str) -> None:
+def test_an_unknown_run_is_not_found(client: httpx.Client, part: str, run_id: str) -> None:
     error = check_error(client.get(f"/runs/{run_id}{part}"), 404, "ERR-PYOCO-0005")
     assert error["message"] == "run not found"
     assert client.get(f"/runs/{run_id}{part}").json()["detail"].startswith("run not found: '")
 
 
-def test_what_cannot_be_included_is_refused(client: httpx.Client) -> None:
+def test_an_unknown_include_is_refused(client: httpx.Client) -> None:
     run_id = submit(client)
     check_error(client.get(f"/runs/{run_id}", params={"include": "everything"}), 422, "ERR-PYOCO-0002")
 
 
-def test_a_snapshot_of_somebody_else_is_shown_too(stand: Stand, client: httpx.Client) -> None:
+def test_a_snapshot_of_another_program_is_shown(stand: Stand, client: httpx.Client) -> None:
     async def write(given: Services) -> None:
         body = b'{"run_id":"foreign-1","flow_name":"f","status":"RUNNING","updated_at":1}'
         await given.snapshots.write("foreign-1", body, position=0)
@@ -77,7 +77,7 @@ def test_a_snapshot_of_somebody_else_is_shown_too(stand: Stand, client: httpx.Cl
 
 @pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
 def test_the_list_is_light_and_newest_first(client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     ids = [submit(client, tag=tag, params={"n": n}) for n in range(5)]
     found = listed(client, 5, tag=tag)
     assert [run["run_id"] for run in found] == ids[::-1]
@@ -89,8 +89,8 @@ def test_the_list_is_light_and_newest_first(client: httpx.Client) -> None:
 
 
 @pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
-def test_what_changed_last_comes_first_unless_an_order_is_asked_for(client: httpx.Client) -> None:
-    tag = unique("nobody")
+def test_the_last_change_comes_first_without_an_order(client: httpx.Client) -> None:
+    tag = unique("no-worker")
     ids = [submit(client, tag=tag) for _ in range(4)]
     client.post(f"/runs/{ids[1]}/cancel")
     listed(client, 1, tag=tag, status="CANCELLED")
@@ -108,8 +108,8 @@ def test_what_changed_last_comes_first_unless_an_order_is_asked_for(client: http
 
 @pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
 @pytest.mark.parametrize("include", ["full", "all"])
-def test_whole_snapshots_are_listed_for_those_who_ask(client: httpx.Client, include: str) -> None:
-    tag = unique("nobody")
+def test_whole_snapshots_are_listed_with_include_full(client: httpx.Client, include: str) -> None:
+    tag = unique("no-worker")
     submit(client, tag=tag, params={"n": 1})
     [run] = listed(client, 1, tag=tag, include=include)
     assert run["params"] == {"n": 1}
@@ -119,7 +119,7 @@ def test_whole_snapshots_are_listed_for_those_who_ask(client: httpx.Client, incl
 @pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
 def test_filters(client: httpx.Client) -> None:
     flow = unique("only")
-    kept = submit(client, flow, tag=unique("nobody"))
+    kept = submit(client, flow, tag=unique("no-worker"))
     [found] = listed(client, 1, flow=flow, status="PENDING", tag=listed(client, 1, flow=flow)[0]["tag"])
     assert found["run_id"] == kept
     for other in ({"status": "FAILED"}, {"tag": "else"}, {"workflow_yaml_sha256": "0" * 64}):
@@ -128,7 +128,7 @@ def test_filters(client: httpx.Client) -> None:
 
 @pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
 def test_a_walk_sees_every_run_once_while_runs_are_added(client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     ids = [submit(client, tag=tag) for _ in range(7)]
     listed(client, 7, tag=tag)
     seen: list[str] = []
@@ -145,7 +145,7 @@ def test_a_walk_sees_every_run_once_while_runs_are_added(client: httpx.Client) -
 
 @pytest.mark.spec("004 REQ-0006", "004 §付録D GET /runs")
 def test_only_what_changed_since(client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     submit(client, tag=tag)
     [first] = listed(client, 1, tag=tag)
     later = submit(client, tag=tag)
@@ -156,7 +156,7 @@ def test_only_what_changed_since(client: httpx.Client) -> None:
 
 
 def test_only_what_was_submitted_since(client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     ids = [submit(client, tag=tag) for _ in range(5)]
     oldest, *_ = listed(client, 5, tag=tag, order="oldest")
     query: dict[str, Any] = {"tag": tag, "submitted_after": oldest["submitted_at"]}
@@ -169,7 +169,7 @@ def test_only_what_was_submitted_since(client: httpx.Client) -> None:
 
 
 def test_a_walk_ends_with_what_was_submitted_since(client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     ids = [submit(client, tag=tag) for _ in range(6)]
     oldest, *_ = listed(client, 6, tag=tag, order="oldest")
     query: dict[str, Any] = {"tag": tag, "submitted_after": oldest["submitted_at"], "limit": 2}

@@ -1,4 +1,4 @@
-"""A client finds in the next list of the same gateway what it was answered for."""
+"""A list contains every run that the same gateway accepted before."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -44,8 +44,8 @@ def test_a_run_is_in_the_first_list_after_its_submission(client: httpx.Client, r
         assert client.get("/runs", params={"run_id_prefix": run_id}).json()[0]["run_id"] == run_id
 
 
-def test_of_many_runs_just_accepted_the_next_list_misses_none(stand: Stand, client: httpx.Client) -> None:
-    tag = unique("nobody")
+def test_the_next_list_has_all_accepted_runs(stand: Stand, client: httpx.Client) -> None:
+    tag = unique("no-worker")
 
     def one(_number: int) -> str:
         with stand.client() as mine:
@@ -61,7 +61,7 @@ def test_of_many_runs_just_accepted_the_next_list_misses_none(stand: Stand, clie
 
 def test_a_walk_that_starts_after_a_submission_sees_it_exactly_once(stand: Stand, client: httpx.Client) -> None:
     """While others submit."""
-    tag = unique("nobody")
+    tag = unique("no-worker")
 
     def others(number: int) -> None:
         with stand.client() as mine:
@@ -80,14 +80,14 @@ def test_a_walk_that_starts_after_a_submission_sees_it_exactly_once(stand: Stand
 
 def test_a_list_by_status_knows_of_a_cancel(client: httpx.Client) -> None:
     for _ in range(10):
-        run_id = submit(client, tag=unique("nobody"))
+        run_id = submit(client, tag=unique("no-worker"))
         assert client.post(f"/runs/{run_id}/cancel").status_code == 200
         found = client.get("/runs", params={"status": "CANCELLED", "run_id_prefix": run_id}).json()
         assert [run["run_id"] for run in found] == [run_id]
 
 
 def test_a_cancel_of_all_that_fit_misses_no_run_just_accepted(client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     accepted = {submit(client, tag=tag) for _ in range(10)}
     results = client.post("/runs/cancel", json={"tag": tag}).json()["results"]
     assert {result["run_id"] for result in results} == accepted

@@ -1,4 +1,4 @@
-"""Submitting a run: REQ-0002 and REQ-0003."""
+"""Submissions: REQ-0002 and REQ-0003."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -8,14 +8,14 @@ import httpx
 import msgspec
 import pytest
 
-from pyoco_server.app.jobs import decode_job
+from pyoco_server.app.runs.job import decode_job
 from pyoco_server.gateway.services import Services
 from tests.gateway.stand import Stand, check_error, ended, listed, submit, unique
 
 
 @pytest.mark.spec("004 REQ-0002", "004 §付録D POST /runs", "004 §付録C run")
 def test_a_run_is_numbered_stored_and_queued(stand: Stand, client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     answer = client.post("/runs", json={"flow_name": "hello", "params": {"name": "Ada"}, "tag": tag})
     assert answer.status_code == 200
     run_id = answer.json()["run_id"]
@@ -35,7 +35,7 @@ def test_a_run_is_numbered_stored_and_queued(stand: Stand, client: httpx.Client)
 
 
 @pytest.mark.spec("004 REQ-0002", "004 §付録H")
-def test_what_is_left_out_has_its_default(client: httpx.Client) -> None:
+def test_a_field_that_is_left_out_has_its_default(client: httpx.Client) -> None:
     run_id = client.post("/runs", json={"flow_name": "hello"}).json()["run_id"]
     snapshot = ended(client, run_id)
     assert (snapshot["tag"], snapshot["tags"], snapshot["params"]) == ("default", ["default"], {})
@@ -57,7 +57,7 @@ def test_the_same_request_twice_is_two_runs(client: httpx.Client) -> None:
 @pytest.mark.spec("004 REQ-0002")
 @pytest.mark.parametrize("name", ["a.b", "with space", "日本語", "a/b*>", "x" * 200])
 def test_a_flow_may_have_any_name(client: httpx.Client, name: str) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     run_id = submit(client, name, tag=tag)
     assert client.get(f"/runs/{run_id}").json()["flow_name"] == name
     assert [run["run_id"] for run in listed(client, 1, flow=name, tag=tag)] == [run_id]
@@ -93,12 +93,17 @@ BAD: list[Any] = [
 ]
 
 
-def test_a_name_of_blanks_is_told_what_to_give(client: httpx.Client) -> None:
+def test_a_blank_name_is_refused_with_the_rule(client: httpx.Client) -> None:
     answer = client.post("/runs", json={"flow_name": "  "})
     check_error(answer, 422, "ERR-PYOCO-0002")
     [problem] = answer.json()["detail"]
     assert problem["loc"] == ["body", "flow_name"]
     assert problem["msg"].startswith("'  ' cannot be used; give 1 to 200 characters, not blanks alone")
+
+
+@pytest.mark.parametrize("name", ["a\u0085b", "\u200b", "a\u202eb", "\ufeff"])
+def test_a_name_with_an_invisible_character_is_refused(client: httpx.Client, name: str) -> None:
+    check_error(client.post("/runs", json={"flow_name": name}), 422, "ERR-PYOCO-0002")
 
 
 @pytest.mark.spec("004 REQ-0002", "004 ERR-PYOCO-0002", "004 MSG-PYOCO-0002", "004 §付録H")
@@ -128,7 +133,7 @@ NOT_JSON = {
 
 @pytest.mark.spec("004 REQ-0002", "004 ERR-PYOCO-0002")
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
-def test_what_is_not_json_is_refused(client: httpx.Client, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(client: httpx.Client, body: bytes) -> None:
     answer = client.post("/runs", content=body, headers={"Content-Type": "application/json"})
     check_error(answer, 422, "ERR-PYOCO-0002")
 
@@ -156,7 +161,7 @@ def test_refused_input_leaves_nothing_behind(stand: Stand, client: httpx.Client)
 
 def test_odd_but_valid_json_comes_back_as_it_was(client: httpx.Client) -> None:
     raw = b'{"flow_name":"hello","tag":"%s","params":{"n":123456789012345678901234567890,"z":"\\u0000","d":1,"d":2}}'
-    tag = unique("nobody")
+    tag = unique("no-worker")
     answer = client.post("/runs", content=raw % tag.encode(), headers={"Content-Type": "application/json"})
     params = client.get(f"/runs/{answer.json()['run_id']}").json()["params"]
     assert params == {"n": 123456789012345678901234567890, "z": "\x00", "d": 2}
@@ -179,7 +184,7 @@ def with_key(client: httpx.Client, key: str, **fields: Any) -> httpx.Response:
 
 
 def test_a_key_stands_for_one_run(client: httpx.Client) -> None:
-    key, tag = unique("key"), unique("nobody")
+    key, tag = unique("key"), unique("no-worker")
     first = with_key(client, key, tag=tag, params={"n": 1}).json()
     assert with_key(client, key, tag=tag, params={"n": 1}).json() == first
     assert len(listed(client, 1, tag=tag)) == 1
@@ -196,13 +201,13 @@ def test_the_same_request_has_the_same_answer_however_far_the_run_is(client: htt
 
 @pytest.mark.parametrize("other", [{"params": {"n": 2}}, {"flow_name": "boom"}, {"tags": ["x"]}])
 def test_a_key_cannot_stand_for_another_request(client: httpx.Client, other: dict[str, Any]) -> None:
-    key, tag = unique("key"), unique("nobody")
+    key, tag = unique("key"), unique("no-worker")
     assert with_key(client, key, tag=tag, params={"n": 1}).status_code == 200
     check_error(with_key(client, key, **({"tag": tag, "params": {"n": 1}} | other)), 409, "ERR-PYOCO-0105")
 
 
 def test_many_at_once_with_one_key_are_one_run(client: httpx.Client) -> None:
-    key, tag = unique("key"), unique("nobody")
+    key, tag = unique("key"), unique("no-worker")
     with ThreadPoolExecutor(16) as pool:
         answers = [*pool.map(lambda _: with_key(client, key, tag=tag), range(32))]
     assert {answer.status_code for answer in answers} == {200}
@@ -219,7 +224,7 @@ def test_a_key_that_cannot_be_one_is_refused(client: httpx.Client, key: str) -> 
 
 
 def test_a_batch_has_a_result_for_each_run(client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     runs: list[Any] = [{"flow_name": f"f{n}", "tag": tag} for n in range(50)]
     runs[7] = {"flow_name": "f7", "tag": tag, "params": {"x": "y" * 1_100_000}}
     results = client.post("/runs/batch", json={"runs": runs}).json()["results"]
@@ -231,7 +236,7 @@ def test_a_batch_has_a_result_for_each_run(client: httpx.Client) -> None:
 
 
 def test_a_batch_with_a_key_is_submitted_once(client: httpx.Client) -> None:
-    tag, headers = unique("nobody"), {"Idempotency-Key": unique("batch")}
+    tag, headers = unique("no-worker"), {"Idempotency-Key": unique("batch")}
     body = {"runs": [{"flow_name": "hello", "tag": tag}] * 5}
     first = client.post("/runs/batch", json=body, headers=headers).json()
     assert client.post("/runs/batch", json=body, headers=headers).json() == first
@@ -239,8 +244,8 @@ def test_a_batch_with_a_key_is_submitted_once(client: httpx.Client) -> None:
 
 
 @pytest.mark.spec("004 REQ-0002", "004 ERR-PYOCO-0002")
-def test_a_batch_tells_of_each_entry_that_is_not_valid(client: httpx.Client) -> None:
-    tag = unique("nobody")
+def test_a_batch_has_an_error_for_each_entry_that_is_not_valid(client: httpx.Client) -> None:
+    tag = unique("no-worker")
     good = {"flow_name": "hello", "tag": tag}
     results = client.post("/runs/batch", json={"runs": [good, *BAD, good]}).json()["results"]
     assert len(results) == len(BAD) + 2
@@ -256,8 +261,8 @@ def test_a_batch_that_is_not_valid_is_refused_as_a_whole(client: httpx.Client, b
 
 
 @pytest.mark.spec("004 REQ-0003")
-def test_what_was_answered_for_is_in_the_log_the_snapshots_and_the_queue(stand: Stand, client: httpx.Client) -> None:
-    tag = unique("nobody")
+def test_an_accepted_run_is_in_the_log_the_snapshots_and_the_queue(stand: Stand, client: httpx.Client) -> None:
+    tag = unique("no-worker")
     run_id = submit(client, tag=tag)
 
     async def stored(given: Services) -> tuple[int, Any, int]:

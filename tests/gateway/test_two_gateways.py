@@ -1,4 +1,4 @@
-"""Two gateways and two workers on one NATS: whichever is asked, the answer is the same."""
+"""Two gateways and two workers on one NATS: both gateways give the same answers."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.sse import watch
 from tests.gateway.stand import Stand, ended, listed, settings_for, submit, unique, until, waiting
 
@@ -69,7 +69,7 @@ def test_a_key_is_one_key_for_both(own_nats: NatsServer, tmp_path: Path) -> None
 
 
 def test_sweeps_of_both_do_nothing_twice(own_nats: NatsServer, tmp_path: Path) -> None:
-    """Waits past their deadline, and cancels nobody brought to their end, are swept by both at the same time."""
+    """Both gateways sweep waits past their deadline and cancels that have not ended, at the same time."""
     here, there = both(own_nats, tmp_path, PYOCO_CANCEL_GRACE_PERIOD_SEC="0.5")
     with here, there, here.client() as one, there.client() as two:
         due = [submit(one, "due") for _ in range(10)]
@@ -86,7 +86,7 @@ def test_sweeps_of_both_do_nothing_twice(own_nats: NatsServer, tmp_path: Path) -
 
 
 def _left_alone(client: httpx.Client) -> str:
-    """An execution somebody outside drives, who has gone away while it was to be cancelled."""
+    """An execution that is driven from outside, whose driver stopped before it was cancelled."""
     graph_id = unique("graph")
     nodes = [{"nodeId": name, "nodeType": kind} for name, kind in (("s", "Start"), ("w", "Task"), ("e", "Success"))]
     edges = [{"from": "s", "to": "w"}, {"from": "w", "to": "e"}]

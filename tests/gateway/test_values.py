@@ -1,4 +1,4 @@
-"""Results, parameters and answers keep their type on the way over HTTP, NATS and several workers."""
+"""Results, parameters and answers keep their type over HTTP, NATS and several workers."""
 
 import asyncio
 import contextlib
@@ -17,10 +17,10 @@ from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
 from pyoco_server import options, wait
 from pyoco_server.client import Client
-from tests.adapters.nats_server import NatsServer
-from tests.engine.flows import Calls
-from tests.engine.values import EXAMPLES, same
+from tests.adapters.real_nats import NatsServer
+from tests.app.runtime.flows import Calls
 from tests.gateway.stand import a_worker, check_error, ended, settings_for, submit, unique, waiting
+from tests.values.samples import EXAMPLES, same
 
 KEY = "k" * 32
 LOCK = Lock()

@@ -1,4 +1,4 @@
-"""Runs that bring their flow along: REQ-0018."""
+"""Runs with a flow.yaml of their own: REQ-0018."""
 
 import hashlib
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pyoco_server.app.jobs import decode_job
+from pyoco_server.app.runs.job import decode_job
 from pyoco_server.gateway.services import Services
 from tests.gateway.stand import Stand, check_error, ended, listed, unique
 
@@ -55,7 +55,7 @@ def test_a_name_the_flow_does_not_have_is_refused_with_the_nearest_one(client: h
 
 @pytest.mark.spec("004 REQ-0018", "004 §付録D GET /runs")
 def test_the_flow_travels_in_the_job(stand: Stand, client: httpx.Client) -> None:
-    tag = unique("nobody")
+    tag = unique("no-worker")
     run_id = upload(client, tag=tag).json()["run_id"]
 
     async def queued(given: Services) -> bytes:
@@ -70,7 +70,7 @@ def test_the_flow_travels_in_the_job(stand: Stand, client: httpx.Client) -> None
 
 
 def test_a_key_stands_for_one_run(client: httpx.Client) -> None:
-    headers, tag = {"Idempotency-Key": unique("yaml")}, unique("nobody")
+    headers, tag = {"Idempotency-Key": unique("yaml")}, unique("no-worker")
     first = upload(client, tag=tag, headers=headers).json()
     assert upload(client, tag=tag, headers=headers).json() == first
     check_error(upload(client, FLOW + b"\n# more\n", tag=tag, headers=headers), 409, "ERR-PYOCO-0105")
@@ -130,4 +130,4 @@ def test_a_flow_that_is_too_large(client: httpx.Client, size: int) -> None:
 
 
 def test_a_flow_may_be_as_large_as_is_said(client: httpx.Client) -> None:
-    assert upload(client, FLOW + b"#" * (262_144 - len(FLOW)), tag=unique("nobody")).status_code == 200
+    assert upload(client, FLOW + b"#" * (262_144 - len(FLOW)), tag=unique("no-worker")).status_code == 200

@@ -1,4 +1,4 @@
-"""A request to every route that writes; what it needs is created first."""
+"""A request to every route that writes, after the creation of what it needs."""
 
 import itertools
 from collections.abc import Awaitable, Callable

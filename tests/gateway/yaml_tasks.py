@@ -1,4 +1,4 @@
-"""Functions a flow.yaml refers to."""
+"""Functions that a flow.yaml of the tests names."""
 
 from typing import Any
 

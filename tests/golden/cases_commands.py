@@ -1,4 +1,4 @@
-"""Executions somebody outside drives by commands: what may be said of a node, cancels, and logs of their own."""
+"""Executions that a client drives by commands: reports about a node, cancels, and logs of other programs."""
 
 from typing import Any
 

@@ -9,11 +9,11 @@ from pyoco.dsl.syntax import TaskWrapper, switch  # type: ignore[import-untyped]
 
 from pyoco_server import options, wait
 from pyoco_server.core import ExecutionState
-from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.model import Backoff, BackoffKind
+from pyoco_server.flows.yaml.document import read_flow_yaml
 from pyoco_server.testing import FlowTester
 from tests.golden.files import Recorded
-from tests.golden.recording import case, fails, run, task, told
+from tests.golden.recording import case, fails, run, run_with, task
 
 # --- Networks --------------------------------------------------------------------------------------------------------
 
@@ -116,16 +116,16 @@ def _is_at(node_id: str, attempt: int, state: ExecutionState) -> bool:
 
 @case("an attempt takes longer than it may, and the next one too")
 def timeout() -> Recorded:
-    let_go = threading.Event()
-    slow = options(task("slow", lambda ctx: let_go.wait(20)), timeout_sec=0.2, retries=1)  # noqa: ARG005
+    release = threading.Event()
+    slow = options(task("slow", lambda ctx: release.wait(20)), timeout_sec=0.2, retries=1)  # noqa: ARG005
 
     def meanwhile(tester: FlowTester, run_id: str) -> None:
         for number in (1, 2):
             tester.wait_until(run_id, partial(_is_at, "slow", number))
             tester.advance(1, overtake=True)
-        let_go.set()
+        release.set()
 
-    return told(Flow("timeout") >> slow, None, meanwhile)
+    return run_with(Flow("timeout") >> slow, None, meanwhile)
 
 
 # --- Waits -----------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def wait_resumed() -> Recorded:
         tester.advance(3_600)
         tester.resume(run_id, "approval", {"approved": True, "by": "ann"}, key="release")
 
-    return told(Flow("asks") >> task("draft", "text") >> ask >> take, None, meanwhile)
+    return run_with(Flow("asks") >> task("draft", "text") >> ask >> take, None, meanwhile)
 
 
 @case("a wait past its deadline yields its default")
@@ -162,7 +162,7 @@ def waits_side_by_side() -> Recorded:
         tester.resume(run_id, "left")
 
     sides = [wait("left"), wait("right", deadline_sec=5, default=None)]
-    return told(Flow("sides") >> sides >> task("after", 1), None, meanwhile)
+    return run_with(Flow("sides") >> sides >> task("after", 1), None, meanwhile)
 
 
 @case("still waiting: the log of a run that is not over")
@@ -170,7 +170,7 @@ def waiting() -> Recorded:
     def meanwhile(tester: FlowTester, run_id: str) -> None:
         tester.wait_until_waiting(run_id, "ask")
 
-    return told(
+    return run_with(
         Flow("open") >> task("a", 1) >> wait("ask", deadline_sec=9) >> task("b", 2), None, meanwhile, to_the_end=False
     )
 
@@ -282,39 +282,39 @@ def yaml_blocks() -> Recorded:
 # --- Cancels ---------------------------------------------------------------------------------------------------------
 
 
-def _at_work(name: str, *, hears: bool) -> tuple[TaskWrapper, threading.Event]:
-    let_go = threading.Event()
+def _at_work(name: str, *, polls: bool) -> tuple[TaskWrapper, threading.Event]:
+    release = threading.Event()
 
     def body(ctx: Any) -> str:
-        while not let_go.wait(0.001) and not (hears and ctx.is_cancelled):
+        while not release.wait(0.001) and not (polls and ctx.is_cancelled):
             pass
         return "stopped"
 
-    return task(name, body), let_go
+    return task(name, body), release
 
 
 @case("cancelled while a task is at work; it hears, and what it returns is still told")
 def cancel_heard() -> Recorded:
-    hearing, _ = _at_work("hears", hears=True)
+    polling, _ = _at_work("hears", polls=True)
 
     def meanwhile(tester: FlowTester, run_id: str) -> None:
         tester.wait_until_running(run_id, "hears")
         tester.cancel(run_id, "enough")
 
-    return told(Flow("heard") >> task("first", 1) >> hearing >> task("never", 1), None, meanwhile)
+    return run_with(Flow("heard") >> task("first", 1) >> polling >> task("never", 1), None, meanwhile)
 
 
 @case("cancelled while a task is at work that does not hear: given up on after the grace period")
 def cancel_not_heard() -> Recorded:
-    deaf, let_go = _at_work("deaf", hears=False)
+    deaf, release = _at_work("deaf", polls=False)
 
     def meanwhile(tester: FlowTester, run_id: str) -> None:
         tester.wait_until_running(run_id, "deaf")
         tester.cancel(run_id)
         tester.advance(11, overtake=True)
-        let_go.set()
+        release.set()
 
-    return told(Flow("deaf") >> deaf >> task("never", 1), None, meanwhile)
+    return run_with(Flow("deaf") >> deaf >> task("never", 1), None, meanwhile)
 
 
 @case("cancelled while it waits")
@@ -323,7 +323,7 @@ def cancel_while_waiting() -> Recorded:
         tester.wait_until_waiting(run_id, "ask")
         tester.cancel(run_id, "nobody answers")
 
-    return told(Flow("asks") >> task("a", 1) >> wait("ask", deadline_sec=100) >> task("b", 1), None, meanwhile)
+    return run_with(Flow("asks") >> task("a", 1) >> wait("ask", deadline_sec=100) >> task("b", 1), None, meanwhile)
 
 
 @case("cancelled between two attempts")
@@ -332,15 +332,15 @@ def cancel_between_attempts() -> Recorded:
         tester.wait_until(run_id, lambda state: state.nodes["a"].error is not None)
         tester.cancel(run_id)
 
-    return told(Flow("retrying") >> options(fails("a"), retries=5, backoff=1_000.0), None, meanwhile)
+    return run_with(Flow("retrying") >> options(fails("a"), retries=5, backoff=1_000.0), None, meanwhile)
 
 
 @case("cancelled in the middle of a loop")
 def cancel_in_a_loop() -> Recorded:
-    hearing, _ = _at_work("inside", hears=True)
+    polling, _ = _at_work("inside", polls=True)
 
     def meanwhile(tester: FlowTester, run_id: str) -> None:
         tester.wait_until(run_id, lambda state: any("inside" in node for node in state.nodes))
         tester.cancel(run_id)
 
-    return told(Flow("loop") >> task("a", 1) >> hearing[3], None, meanwhile)
+    return run_with(Flow("loop") >> task("a", 1) >> polling[3], None, meanwhile)

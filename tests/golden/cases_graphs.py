@@ -1,4 +1,4 @@
-"""Executions somebody outside drives by commands: every join, every way to fail, every end."""
+"""Executions that a client drives by commands: every join, every way to fail, every end."""
 
 from tests.build import chain, diamond, graph
 from tests.golden.files import Recorded

@@ -8,7 +8,7 @@ import httpx
 
 from pyoco_server.core import Event
 from pyoco_server.gateway.services import Services
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.stand import Stand, ended, settings_for, submit, until, waiting
 from tests.gateway.test_yaml import upload
 from tests.golden.files import Recorded

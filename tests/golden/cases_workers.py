@@ -8,7 +8,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 
 from pyoco_server import wait
 from pyoco_server.app.ports import UnavailableError
-from tests.engine.flows import Calls, approval_flow, fan_flow, program_flow
+from tests.app.runtime.flows import Calls, approval_flow, fan_flow, program_flow
 from tests.golden.cases_flows import YAML
 from tests.golden.files import Recorded
 from tests.golden.recording import case, fails, on_a_platform, task
@@ -28,7 +28,7 @@ def submitted() -> Recorded:
         }
         run_id = await world.submit("fan", {"n": 1}, **given)
         await world.hand({"fan": fan_flow(Calls())}).work("cpu")
-        await world.desk.archive(run_id, USER)
+        await world.archive(run_id, USER)
         return run_id
 
     return on_a_platform(body)
@@ -48,7 +48,7 @@ def yaml_run() -> Recorded:
         run_id = await world.submit("from-yaml", {"n": 2}, workflow_yaml=YAML)
         hand = world.hand({})
         await hand.work()
-        await world.desk.resume(run_id, "approve", {"ok": True}, USER)
+        await world.resume(run_id, "approve", {"ok": True}, USER)
         await hand.work()
         return run_id
 
@@ -72,7 +72,7 @@ def parked_taken_over() -> Recorded:
         run_id = await world.submit("approval")
         await world.hand({"approval": approval_flow(Calls())}, "w1").work()
         await world.pass_time(86_400)
-        await world.desk.resume(run_id, "approval", {"ok": True}, USER)
+        await world.resume(run_id, "approval", {"ok": True}, USER)
         await world.hand({"approval": approval_flow(Calls())}, "w2").work()
         return run_id
 
@@ -87,7 +87,7 @@ def parked_often() -> Recorded:
         run_id = await world.submit("often")
         await hand.work()
         for node in ("right", "left"):
-            await world.desk.resume(run_id, node, node, USER)
+            await world.resume(run_id, node, node, USER)
             await hand.work()
         return run_id
 
@@ -102,7 +102,7 @@ def parked_in_a_loop() -> Recorded:
         for number in (1, 2):
             await world.hand({"rounds": flow}, f"w{number}").work()
             [waiting] = (await world.stored(run_id))["waiting"]
-            await world.desk.resume(run_id, waiting["node_id"], number, USER)
+            await world.resume(run_id, waiting["node_id"], number, USER)
         await world.hand({"rounds": flow}, "w3").work()
         return run_id
 
@@ -145,7 +145,7 @@ def redelivered() -> Recorded:
         working = asyncio.create_task(world.hand({"three": flow}, "w1").work())
         await held.at_work()
         await die(world, working)
-        held.let_go()
+        held.release()
         await world.hand({"three": flow}, "w2").work()
         return run_id
 
@@ -176,7 +176,7 @@ def opaque_value_lost() -> Recorded:
         working = asyncio.create_task(world.hand({"opaque": flow}, "w1").work())
         await held.at_work()
         await die(world, working)
-        held.let_go()
+        held.release()
         await world.hand({"opaque": flow}, "w2").work()
         return run_id
 
@@ -235,7 +235,7 @@ def not_accepted() -> Recorded:
 def cancel_queued() -> Recorded:
     async def body(world: World) -> str:
         run_id = await world.submit("fan", {"n": 1})
-        await world.desk.cancel(run_id, USER, "changed my mind")
+        await world.cancel(run_id, USER, "changed my mind")
         return run_id
 
     return on_a_platform(body)
@@ -246,7 +246,7 @@ def cancel_parked() -> Recorded:
     async def body(world: World) -> str:
         run_id = await world.submit("approval")
         await world.hand({"approval": approval_flow(Calls())}).work()
-        await world.desk.cancel(run_id, USER)
+        await world.cancel(run_id, USER)
         return run_id
 
     return on_a_platform(body)
@@ -259,7 +259,7 @@ def cancel_at_work() -> Recorded:
         run_id = await world.submit("held")
         working = asyncio.create_task(world.hand({"held": Flow("held") >> held.task() >> task("after", 1)}).work())
         await held.at_work()
-        await world.desk.cancel(run_id, USER, "enough")
+        await world.cancel(run_id, USER, "enough")
         await working
         return run_id
 
@@ -274,7 +274,7 @@ def cancel_without_worker() -> Recorded:
         working = asyncio.create_task(world.hand({"held": Flow("held") >> held.task()}).work())
         await held.at_work()
         await die(world, working)
-        await world.desk.cancel(run_id, USER)
+        await world.cancel(run_id, USER)
         await world.pass_time(11)
         await world.desk.end_cancel(run_id)
         return run_id
@@ -290,7 +290,7 @@ def cancelling() -> Recorded:
         working = asyncio.create_task(world.hand({"held": Flow("held") >> held.task()}).work())
         await held.at_work()
         await die(world, working)
-        await world.desk.cancel(run_id, USER)
+        await world.cancel(run_id, USER)
         return run_id
 
     return on_a_platform(body)

@@ -1,8 +1,8 @@
-"""Golden logs as files: what was recorded, and what is read out of a log.
+"""Reads and writes golden logs.
 
-A file has one line that says what the case shows, one line an event (as the log has it, to the byte), one line a large
-output that was stored beside the log, and then, for a few moments of the run, the documents that must come out of the
-events up to there: the state, the snapshot, and at the end the graph and the results too.
+A file has one line that says what the case shows, one line for each event (byte for byte as in the log), one line for
+each large output that was stored beside the log, and then, for a few moments of the run, the documents that must result
+from the events up to there: the state, the snapshot, and at the end also the graph and the results.
 """
 
 import asyncio
@@ -15,28 +15,28 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pyoco_server.adapters.memory.outputs import MemoryOutputStore
-from pyoco_server.app.outputs import Outputs
-from pyoco_server.app.projection import RunProjection
-from pyoco_server.app.results import results_of
+from pyoco_server.adapters.memory.registries import MemoryOutputStore
+from pyoco_server.app.runtime.outputs import Outputs
+from pyoco_server.app.runtime.results import results_of
+from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.core import Event, decode_event, encode_event, fold, graph_from_log, graph_to_dict, state_to_dict
 from pyoco_server.values.lazy import Deferred
 
 LOGS: Final = Path(__file__).with_name("logs")
 FORMAT: Final = 1
 SHOWN_BYTES: Final = 500
-"""Results up to this size stand in the file themselves, larger ones by their hash."""
+"""Results up to this size are in the file, of larger ones only the hash."""
 
 
 class Recorded(NamedTuple):
-    """A run that was recorded: its log, and what is stored beside it."""
+    """A recorded run: its log, and the outputs that are stored beside it."""
 
     events: Sequence[Event]
     stored: Mapping[str, bytes] = {}
 
 
 class Moment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What must come out of the first ``after`` events."""
+    """The documents that must result from the first ``after`` events."""
 
     after: int
     state: msgspec.Raw
@@ -57,7 +57,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Golden(NamedTuple):
-    """A file that was read."""
+    """The content of a file."""
 
     case: str
     about: str
@@ -68,17 +68,17 @@ class Golden(NamedTuple):
 
 
 def path_of(case: str, folder: Path = LOGS) -> Path:
-    """Where the case is kept."""
+    """Return the file of a case."""
     return folder / f"{case}.jsonl"
 
 
 def all_cases(folder: Path = LOGS) -> list[str]:
-    """Every case that is kept."""
+    """Return all recorded cases."""
     return sorted(path.stem for path in folder.glob("*.jsonl"))
 
 
 def write(case: str, about: str, recorded: Recorded, folder: Path = LOGS) -> Path:
-    """Keep a run."""
+    """Write a run and its documents to the file of the case."""
     lines = [msgspec.json.encode(_Head(case, about, FORMAT))]
     lines += [encode_event(event) for event in recorded.events]
     lines += [
@@ -87,7 +87,9 @@ def write(case: str, about: str, recorded: Recorded, folder: Path = LOGS) -> Pat
     ]
     lines += [msgspec.json.encode(moment) for moment in moments(recorded.events, recorded.stored)]
     path = path_of(case, folder)
-    here = f"{Path(__file__).resolve().parents[2]}/".encode()  # where it was recorded is nobody's concern
+    here = (
+        f"{Path(__file__).resolve().parents[2]}/".encode()
+    )  # the file must not depend on the directory of the recording
     path.write_bytes(b"\n".join(lines).replace(here, b"") + b"\n")
     return path
 
@@ -95,12 +97,12 @@ def write(case: str, about: str, recorded: Recorded, folder: Path = LOGS) -> Pat
 def load(case: str, folder: Path = LOGS) -> Golden:
     """Read a case."""
     head, *rest = path_of(case, folder).read_bytes().splitlines()
-    told = msgspec.json.decode(head, type=_Head)
-    assert (told.case, told.format) == (case, FORMAT)
+    about = msgspec.json.decode(head, type=_Head)
+    assert (about.case, about.format) == (case, FORMAT)
     stored = [msgspec.json.decode(line, type=_Stored) for line in rest if line.startswith(b'{"stored"')]
     return Golden(
         case,
-        told.about,
+        about.about,
         [line for line in rest if line.startswith(b'{"eventId"')],
         {output.stored: zlib.decompress(output.zlib) for output in stored},
         [msgspec.json.decode(line, type=Moment) for line in rest if line.startswith(b'{"after"')],
@@ -108,13 +110,13 @@ def load(case: str, folder: Path = LOGS) -> Golden:
 
 
 def moments(events: Sequence[Event], stored: Mapping[str, bytes]) -> Iterator[Moment]:
-    """The documents of a few moments: the beginning, three on the way, the end."""
+    """Return the documents of a few moments: the first event, three in between, the last."""
     for after in sorted({1, *[max(1, len(events) * quarter // 4) for quarter in (1, 2, 3)], len(events)}):
         yield moment(events, stored, after)
 
 
 def moment(events: Sequence[Event], stored: Mapping[str, bytes], after: int) -> Moment:
-    """The documents that come out of the first ``after`` events."""
+    """Return the documents that result from the first ``after`` events."""
     known = events[:after]
     state = fold(known)
     projection = RunProjection(state.execution_id)
@@ -126,12 +128,12 @@ def moment(events: Sequence[Event], stored: Mapping[str, bytes], after: int) -> 
 
 
 def decoded(golden: Golden) -> list[Event]:
-    """The events of a case."""
+    """Return the events of a case."""
     return [decode_event(line) for line in golden.lines]
 
 
 def _results(events: Sequence[Event], stored: Mapping[str, bytes]) -> dict[str, Any]:
-    """What whoever takes over the run would know; values the log could not hold are not there."""
+    """Return the results a worker has after taking over the run; values the log could not hold are missing."""
 
     async def read() -> dict[str, Any]:
         store = MemoryOutputStore()

@@ -1,8 +1,8 @@
 """Records golden logs: ``python -m tests.golden.record [CASE …] [--force]``.
 
-Without a case, all that are not there yet. What is there is never written over unless ``--force`` says so: a recorded
-log stands for all logs of its kind that are out in the world. ``--documents`` leaves every log as it is and writes only
-the documents behind it anew, for when fields were added to them.
+Without a case, it records all that are not recorded yet. A recorded log stands for all logs of its kind that users
+have, so only ``--force`` replaces one. ``--documents`` does not change any log and writes only the documents behind it
+again, after fields were added to them.
 """
 
 import argparse
@@ -18,11 +18,11 @@ __all__ = ["CASES", "cases_commands", "cases_flows", "cases_graphs", "cases_plat
 
 
 def main(argv: Sequence[str] | None = None, folder: Path = LOGS) -> int:
-    """Record what is asked for; 1 if something is there already, 2 if there is no such case."""
+    """Record the given cases; return 1 if one is recorded already, 2 if there is no such case."""
     parser = argparse.ArgumentParser(prog="python -m tests.golden.record", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="all that are not recorded yet, if none is named")
-    parser.add_argument("--force", action="store_true", help="write over what is there; see README.md before you do")
-    parser.add_argument("--documents", action="store_true", help="write anew what is read out of all recorded logs")
+    parser.add_argument("--force", action="store_true", help="replace recorded cases; read README.md before you do")
+    parser.add_argument("--documents", action="store_true", help="write the documents of all recorded logs again")
     arguments = parser.parse_args(argv)
     if arguments.documents:
         return _documents(folder)
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None, folder: Path = LOGS) -> int:
         return 2
     there = [name for name in arguments.cases if path_of(name, folder).exists()]
     if there and not arguments.force:
-        sys.stderr.write(f"recorded already: {', '.join(there)}; --force writes over it, but read README.md first\n")
+        sys.stderr.write(f"recorded already: {', '.join(there)}; --force replaces it, but read README.md first\n")
         return 1
     for name in arguments.cases or [name for name in CASES if not path_of(name, folder).exists()]:
         path = write(name, CASES[name].about, CASES[name].record(), folder)

@@ -1,4 +1,4 @@
-"""How cases are written down, and the worlds they are recorded in."""
+"""Registers the cases, and runs them where they are recorded: in the engine, or on a platform in memory."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -8,9 +8,9 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
-from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
-from pyoco_server.app.command_desk import Answer, Asked, CommandDesk
+from pyoco_server.adapters.memory.registries import MemoryGraphRegistry
 from pyoco_server.app.ports import OutputStore
+from pyoco_server.app.runs.commands import CommandResult, RunCommands, Sender
 from pyoco_server.core import (
     Actor,
     ActorKind,
@@ -30,7 +30,7 @@ from tests.worker.world import World, attempt
 
 
 class Case(NamedTuple):
-    """Something a run can do, and how to make one that does it."""
+    """What a case shows, and the function that makes its run."""
 
     about: str
     record: Callable[[], Recorded]
@@ -73,18 +73,18 @@ def fails(name: str, error: Exception | None = None, **fields: Any) -> TaskWrapp
 
 
 def run(flow: Flow | FlowModel, params: Mapping[str, Any] | None = None) -> Recorded:
-    """A run from its beginning to its end, in virtual time."""
-    return told(flow, params)
+    """Run a flow to its end, in virtual time."""
+    return run_with(flow, params)
 
 
-def told(
+def run_with(
     flow: Flow | FlowModel,
     params: Mapping[str, Any] | None = None,
     meanwhile: Callable[[FlowTester, str], None] = lambda tester, run_id: None,  # noqa: ARG005 nothing happens
     *,
     to_the_end: bool = True,
 ) -> Recorded:
-    """The same, with something that happens to it on the way."""
+    """Run a flow, and call ``meanwhile`` after its start."""
     with FlowTester() as tester:
         run_id = tester.start(flow, params)
         meanwhile(tester, run_id)
@@ -97,7 +97,7 @@ def told(
 
 
 def on_a_platform(body: Callable[[World], Awaitable[str]], **options: Any) -> Recorded:
-    """The run whose id ``body`` returns, with what was stored beside its log."""
+    """Record the run whose id ``body`` returns, with the outputs that are stored beside its log."""
 
     async def recorded(world: World) -> Recorded:
         events = await world.events(await body(world))
@@ -117,29 +117,34 @@ async def _stored(events: Sequence[Event], outputs: OutputStore) -> dict[str, by
     return found
 
 
+ANN: Final = Actor(ActorKind.USER, "ann")
+
+
 class Outside:
-    """Somebody who drives an execution by commands, as over HTTP."""
+    """A client that drives an execution by commands, as over HTTP."""
 
     def __init__(self, world: World, graph: Graph) -> None:
         self.world = world
         self.graph = graph
         self._graphs = MemoryGraphRegistry()
-        self.desk = CommandDesk(world.desk, self._graphs)
+        self.commands = RunCommands(world.desk, self._graphs)
         self.execution_id = ""
 
     async def begin(self, *, start: bool = True, **fields: Any) -> None:
         """Register the graph, create an execution on it, and start it."""
         await self._graphs.put(self.graph.graph_id, msgspec.json.encode(graph_to_dict(self.graph)))
-        created = await self.desk.create(self._asked({"graphId": self.graph.graph_id, **fields}))
+        created = await self.commands.create_from({"graphId": self.graph.graph_id, **fields}, self._sender())
         self.execution_id = created.execution_id
         if start:
             await self.do("StartExecution")
 
-    async def do(self, command: str, node_id: str | None = None, *, key: str | None = None, **fields: Any) -> Answer:
-        """Give a command, a second after the one before."""
+    async def do(
+        self, command: str, node_id: str | None = None, *, key: str | None = None, **fields: Any
+    ) -> CommandResult:
+        """Give a command, one second after the previous one."""
         await self.world.pass_time(1)
         node = {"nodeId": node_id} if node_id is not None else {}
-        return await self.desk.give(self.execution_id, self._asked({"type": command, **node, **fields}, key=key))
+        return await self.commands.give_from(self.execution_id, {"type": command, **node, **fields}, self._sender(key))
 
     async def cancel_node(self, node_id: str, reason: str | None) -> None:
         """Cancel one node, as a policy does: no command does it."""
@@ -164,13 +169,13 @@ class Outside:
         await self.do("StartNode", node_id)
         await self.do("FailNode", node_id, error={"code": "E", "message": "broke"}, **fields)
 
-    def _asked(self, fields: dict[str, Any], key: str | None = None) -> Asked:
-        actor = {"kind": "user", "id": "ann"}
-        return Asked(fields={"actor": actor, **fields}, key=key, tenant_id="acme", api_key_id="k0123456789abcdef")
+    @staticmethod
+    def _sender(key: str | None = None) -> Sender:
+        return Sender(actor=ANN, key=key, tenant_id="acme", api_key_id="k0123456789abcdef")
 
 
 def from_outside(graph: Graph, script: Callable[[Outside], Awaitable[object]]) -> Recorded:
-    """An execution on the graph, driven by the script."""
+    """Record an execution on the graph, driven by the script."""
 
     async def body(world: World) -> str:
         outside = Outside(world, graph)

@@ -1,4 +1,4 @@
-"""Recording: what is there is kept, and what is written down is what is read."""
+"""Recording never replaces a case unless forced, and writes what is read back."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ def test_every_case_is_recorded() -> None:
     assert set(CASES) <= set(all_cases()), "record them: python -m tests.golden.record"
 
 
-def test_what_was_recorded_says_what_its_case_says() -> None:
+def test_recorded_descriptions_equal_those_of_the_cases() -> None:
     assert {name: load(name).about for name in CASES} == {name: found.about for name, found in CASES.items()}
 
 
 @pytest.mark.parametrize("case", ["fan", "wait-from-outside", "large-output"])
-def test_a_case_can_be_recorded_anew(case: str, tmp_path: Path) -> None:
+def test_a_case_can_be_recorded_again(case: str, tmp_path: Path) -> None:
     assert record.main([case], tmp_path) == 0
     new, kept = load(case, tmp_path), load(case)
     assert [moment.after for moment in new.moments] == [moment.after for moment in kept.moments]
@@ -26,7 +26,7 @@ def test_a_case_can_be_recorded_anew(case: str, tmp_path: Path) -> None:
     assert len(new.stored) == len(kept.stored)
 
 
-def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recorded_case_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert record.main(["chain"], tmp_path) == 0
     before = path_of("chain", tmp_path).read_bytes()
     assert record.main(["chain", "fan"], tmp_path) == 1
@@ -37,7 +37,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.Captur
     assert path_of("chain", tmp_path).read_bytes() != before
 
 
-def test_documents_are_written_anew_and_logs_left_alone(tmp_path: Path) -> None:
+def test_documents_are_written_again_without_changing_the_logs(tmp_path: Path) -> None:
     for name in ("chain", "large-output"):
         kept = path_of(name).read_bytes()
         path_of(name, tmp_path).write_bytes(kept.replace(b'"status":"COMPLETED"', b'"status":"DIFFERENT"'))
@@ -46,11 +46,11 @@ def test_documents_are_written_anew_and_logs_left_alone(tmp_path: Path) -> None:
         assert path_of(name, tmp_path).read_bytes() == path_of(name).read_bytes()
 
 
-def test_a_case_nobody_wrote_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_case_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert record.main(["no-such-case"], tmp_path) == 2
     assert "no such case: no-such-case" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []
 
 
-def test_nothing_else_lies_among_the_logs() -> None:
+def test_the_folder_of_logs_has_no_other_files() -> None:
     assert {path.suffix for path in LOGS.iterdir()} == {".jsonl"}

@@ -1,4 +1,4 @@
-"""Every log that was ever recorded reads today as it did then, to the byte; README.md says what to do if not."""
+"""Every recorded log is read as it was when it was recorded, to the byte; README.md says what to do if not."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from pyoco_server.core import (
     reduce,
     state_to_dict,
 )
-from pyoco_server.core.graph import FailPolicy, Losers, NodeType
+from pyoco_server.core.graph import Losers, NodeFailPolicy, NodeType
 from pyoco_server.core.payloads import EdgeOn, JoinGateUpdated, NodeCanceled, NodeCreated, NodeWaiting, SkipKind
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Switch, Until
 from tests.build import T0, Ids
@@ -53,7 +53,7 @@ def test_the_documents_are_those_that_were_recorded(case: str) -> None:
 
 
 @EVERY_CASE
-def test_one_event_at_a_time_leads_to_the_same(case: str) -> None:
+def test_folding_one_event_at_a_time_gives_the_recorded_states(case: str) -> None:
     golden = load(case)
     recorded = {found.after: bytes(found.state) for found in golden.moments}
     state = initial_state(decoded(golden)[0].execution_id)
@@ -65,11 +65,11 @@ def test_one_event_at_a_time_leads_to_the_same(case: str) -> None:
 
 @EVERY_CASE
 def test_nothing_more_follows_from_what_was_recorded(case: str) -> None:
-    """What stood still then stands still now: today's orchestrator finds nothing left to do in an old log."""
+    """The orchestrator adds no event to an old log."""
     events = decoded(load(case))
     state = fold(events)
     follows = orchestrate(graph_from_log(events), state, now=T0, new_id=Ids())
-    assert follows == [] or not state.nodes, "only a run nobody has taken yet has everything before it"
+    assert follows == [] or not state.nodes, "only a run that no worker has started may have consequences"
 
 
 @EVERY_CASE
@@ -96,7 +96,7 @@ def test_every_event_type_occurs() -> None:
     assert {event.type for event in _events()} == set(EventType)
 
 
-def test_every_kind_of_node_occurs_and_one_of_somebody_s_own() -> None:
+def test_every_kind_of_node_occurs_and_one_of_another_program() -> None:
     found = {event.payload.node_type for event in _events() if isinstance(event.payload, NodeCreated)}
     assert found > NODE_KINDS
 
@@ -111,7 +111,7 @@ def test_every_join_policy_is_both_passed_and_not() -> None:
 def test_every_option_of_a_graph_occurs() -> None:
     graphs = [graph_from_log(events) for _, events in _all()]
     nodes = [node for graph in graphs for node in graph.nodes.values()]
-    assert {node.fail_policy for node in nodes} == set(FailPolicy)
+    assert {node.fail_policy for node in nodes} == set(NodeFailPolicy)
     assert {node.losers for node in nodes if node.is_join} == set(Losers)
     assert {edge.on for graph in graphs for edge in graph.edges} == set(EdgeOn)
 

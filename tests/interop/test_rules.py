@@ -1,4 +1,4 @@
-"""What snapshots of other programs mean for runs whose log is ours: ends, cancels, and work in other hands."""
+"""What snapshots of other programs mean for runs whose log is ours: ends, and work in other hands."""
 
 import asyncio
 from typing import Any
@@ -6,31 +6,17 @@ from typing import Any
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.app.command_desk import Asked, CommandDesk
-from pyoco_server.app.ports import SnapshotChange
-from pyoco_server.worker.dispositions import Ack, Nak
-from tests.engine.flows import Calls
-from tests.interop.outside import changes, gateway_cancels, put, worker_writes
-from tests.kill.processes import eventually
-from tests.sweeping.swept import OPTIONS, Swept, desk_with_graph, sweeping
-from tests.worker.world import USER, Hand, Held, World, attempt
+from pyoco_server.app.runs.commands import RunCommands, Sender
+from pyoco_server.app.snapshots.foreign import SHOWN_SEC
+from pyoco_server.core import Actor, ActorKind
+from pyoco_server.worker.settlement import Ack, Nak
+from tests.app.recovery.swept import OPTIONS, Swept, desk_with_graph, sweeping
+from tests.app.runtime.flows import Calls
+from tests.interop.outside import FOREIGN, changes, hand_for, put, worker_writes
+from tests.worker.world import USER, Held, World, attempt
 
 ENDS = ("COMPLETED", "FAILED", "CANCELLED")
-FOREIGN = {"run_id": "foreign-1", "flow_name": "f", "tag": "default", "submitted_at": 1.0, "params": {}}
-CANCEL = Asked(fields={"type": "CancelExecution", "actor": {"kind": "user"}})
-
-
-def hand_for(world: World, calls: Calls, **options: Any) -> Hand:
-    return world.hand({"f": Flow("f") >> calls.task("ours", 1)}, **options)
-
-
-async def shown_as_driven(world: World, run_id: str) -> None:
-    """Wait until a worker of ours has written that it has the run."""
-
-    async def is_driven() -> bool:
-        return (await world.stored(run_id)).get("driven_by") is not None
-
-    await eventually(is_driven, f"'{run_id}' is driven")
+SENDER = Sender(actor=Actor(ActorKind.USER))
 
 
 async def _shows(world: World, run_id: str) -> dict[str, Any]:
@@ -126,8 +112,8 @@ def test_a_cancel_in_the_log_wins_over_an_end_that_was_written_later() -> None:
         run_id = await world.submit("f")
         await hand_for(world, calls).pull()
         await worker_writes(world, run_id, "RUNNING")
-        commands: CommandDesk = await desk_with_graph(swept)
-        assert (await commands.cancel(run_id, CANCEL))["status"] == "CANCELLING"
+        commands: RunCommands = await desk_with_graph(swept)
+        assert (await commands.cancel(run_id, SENDER))["status"] == "CANCELLING"
         assert (await world.stored(run_id))["status"] == "CANCELLING"
         await worker_writes(world, run_id, "COMPLETED")
         await swept.sweep()
@@ -142,10 +128,12 @@ def test_what_is_written_after_the_end_of_the_log_is_replaced() -> None:
         world, calls = swept.world, Calls()
         run_id = await world.submit("f")
         await hand_for(world, calls).work()
+        await world.pass_time(SHOWN_SEC)
         for status in ("RUNNING", "CANCELLING", "FAILED"):
             await worker_writes(world, run_id, status)
             await swept.sweep()
             assert (await world.stored(run_id))["status"] == "COMPLETED"
+        assert (await world.types(run_id))[-1] == "EXECUTION_COMPLETED"
 
     sweeping(body)
 
@@ -157,7 +145,7 @@ def test_an_end_that_no_gateway_saw_is_found_by_the_next_one() -> None:
         await worker_writes(world, run_id, "COMPLETED")
         await swept.keeper.catch_up()
         swept.foreign = type(swept.foreign)(world.desk)  # the gateway died: its notes are gone, its index is not
-        swept.sweeper = swept.another()
+        swept.reconciler = swept.another()
         await swept.sweep()
         await swept.sweep()
         assert (await world.types(run_id))[-1] == "EXECUTION_COMPLETED"
@@ -225,7 +213,7 @@ def test_a_cancel_of_a_run_in_other_hands_waits_for_its_worker_within_the_grace(
         run_id = await world.submit("f")
         await hand_for(world, Calls()).pull()
         await worker_writes(world, run_id, "RUNNING")
-        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert (await world.cancel(run_id, USER))["status"] == "CANCELLING"
         await worker_writes(world, run_id, "RUNNING")  # it had not seen the cancel when it wrote
         await swept.sweep()
         assert (await world.stored(run_id))["status"] == "CANCELLING"
@@ -234,139 +222,3 @@ def test_a_cancel_of_a_run_in_other_hands_waits_for_its_worker_within_the_grace(
         assert (await world.stored(run_id))["status"] == "CANCELLED"
 
     sweeping(body)
-
-
-# --- Cancels ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.spec("004 REQ-0023", "004 REQ-0024", "004 §付録F")
-@pytest.mark.parametrize("job", ["ours", "foreign"])
-def test_a_worker_sees_the_cancel_of_another_gateway(job: str) -> None:
-    """No gateway of ours is there: the heartbeat finds it."""
-
-    async def body(world: World) -> None:
-        held = Held()
-        run_id = "foreign-1"
-        if job == "ours":
-            run_id = await world.submit("f")
-        else:
-            await world.publish(FOREIGN)
-        worker = world.hand({"f": Flow("f") >> held.task()}, run_heartbeat_interval_sec=0.1).worker()
-        working = asyncio.create_task(worker.run_once())
-        await held.at_work()
-        await shown_as_driven(world, run_id)
-        await gateway_cancels(world, run_id)
-        await working
-        assert held.stopped == 1
-        stored = await world.stored(run_id)
-        assert (stored["status"], stored["cancel_requested_by"]) == ("CANCELLED", None)
-
-    attempt(body, virtual=False)
-
-
-@pytest.mark.parametrize("is_last", [False, True])
-def test_a_worker_sees_the_cancel_at_a_task_boundary(is_last: bool) -> None:
-    async def body(world: World) -> None:
-        held, calls = Held(), Calls()
-        flow = Flow("f") >> held.task()
-        await world.publish(FOREIGN)
-        hand = world.hand({"f": flow if is_last else flow >> calls.task("after", 1)})
-        working = asyncio.create_task(hand.work())
-        await held.at_work()
-        await shown_as_driven(world, "foreign-1")
-        await gateway_cancels(world, "foreign-1")
-        held.let_go()
-        assert await working == Ack()
-        assert (await world.stored("foreign-1"))["status"] == "CANCELLED"
-        assert calls.names == []
-
-    attempt(body, virtual=False)
-
-
-@pytest.mark.parametrize("job", ["ours", "foreign"])
-def test_a_cancel_that_was_accepted_while_the_run_was_queued_is_seen(job: str) -> None:
-    async def body(world: World) -> None:
-        calls, run_id = Calls(), "foreign-1"
-        if job == "ours":
-            run_id = await world.submit("f")
-        else:
-            await worker_writes(world, run_id, "PENDING", tasks={})
-            await world.publish(FOREIGN)
-        await gateway_cancels(world, run_id)
-        await world.pass_time(10.0)
-        assert await hand_for(world, calls).work() == Ack()
-        assert calls.names == []
-        assert (await world.stored(run_id))["status"] == "CANCELLED"
-
-    attempt(body)
-
-
-def test_a_gateway_takes_over_the_cancel_of_another_one() -> None:
-    async def body(swept: Swept) -> None:
-        world, held = swept.world, Held()
-        queued, running = await world.submit("f", tag="nobody"), await world.submit("held")
-        working = asyncio.create_task(world.hand({"held": Flow("held") >> held.task()}).work())
-        await held.at_work()
-        for run_id in (queued, running):
-            await gateway_cancels(world, run_id)
-        await swept.sweep()
-        assert (await world.stored(queued))["status"] == "CANCELLED"
-        assert await working == Ack()
-        assert held.stopped == 1
-        assert (await world.stored(running))["status"] == "CANCELLED"
-
-    sweeping(body)
-
-
-def test_a_cancel_that_another_worker_overwrote_is_not_lost() -> None:
-    """It read the snapshot before the cancel, and wrote it after."""
-
-    async def body(swept: Swept) -> None:
-        world = swept.world
-        run_id = await world.submit("f")
-        await hand_for(world, Calls()).pull()
-        await worker_writes(world, run_id, "RUNNING")
-        await gateway_cancels(world, run_id)
-        stored = await world.snapshots.inner.read(run_id)
-        assert stored is not None
-        swept.foreign.announced(run_id, SnapshotChange(run_id, stored.body, stored.revision))
-        await worker_writes(world, run_id, "RUNNING")
-        await swept.sweep()
-        assert (await world.stored(run_id))["status"] == "CANCELLING"
-        await worker_writes(world, run_id, "COMPLETED")
-        await swept.sweep()
-        assert (await world.stored(run_id))["status"] == "CANCELLED"
-
-    sweeping(body)
-
-
-def test_a_cancel_written_while_a_command_is_written_is_not_lost() -> None:
-    """The snapshot changes between the read and the write of whoever shows the run."""
-
-    async def body(swept: Swept) -> None:
-        world = swept.world
-        run_id = await world.submit("f", tag="nobody")
-
-        async def cancel_meanwhile() -> None:
-            await gateway_cancels(world, run_id)
-
-        world.trouble.meanwhile["snapshots.write"] = cancel_meanwhile
-        await world.desk.show(await world.desk.open(run_id))
-        assert (await world.stored(run_id))["status"] == "CANCELLED"
-        assert (await world.types(run_id))[-1] == "EXECUTION_CANCELED"
-
-    sweeping(body)
-
-
-def test_a_job_of_a_cancelled_run_that_nobody_has_ended_ends_it() -> None:
-    async def body(world: World) -> None:
-        calls = Calls()
-        run_id = await world.submit("f")
-        await worker_writes(world, run_id, "RUNNING")
-        await world.desk.cancel(run_id, USER)
-        await world.pass_time(10.0)
-        assert await hand_for(world, calls).work() == Ack()
-        assert (await world.stored(run_id))["status"] == "CANCELLED"
-        assert calls.names == []
-
-    attempt(body)

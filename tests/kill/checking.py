@@ -5,17 +5,17 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from pyoco_server.adapters.jetstream.consumers import Consumers
+from pyoco_server.adapters.jetstream.primitives.consumers import Consumers
 from pyoco_server.app.ports import StoredSnapshot, UnavailableError
-from pyoco_server.app.projection import RunProjection
-from pyoco_server.app.snapshot_size import fitted
+from pyoco_server.app.snapshots.codec import fitted
+from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.bootstrap import names_of
 from pyoco_server.core import EventType, fold, graph_from_log
 from pyoco_server.core.payloads import AttemptPayload, NodeStarted
 from tests.invariants import ENDS, check_log
 from tests.kill.crew import TAG, Crew
 from tests.kill.processes import eventually
-from tests.kill.reading import Logged, read_log, told
+from tests.kill.reading import Logged, described, read_log
 
 _NODE_ENDS = {EventType.NODE_SUCCEEDED, EventType.NODE_FAILED, EventType.NODE_CANCELED}
 _BESIDE_THE_LOG = ("heartbeat_at", "driven_by")
@@ -39,7 +39,7 @@ async def check_runs(crew: Crew, run_ids: Collection[str], *, at_once: int = 32)
     async def one(run_id: str) -> None:
         async with places:
             logs[run_id], _, problems = await look_at(crew, run_id)
-            assert not problems, f"run {run_id}: {problems}\n{told(logs[run_id])}"
+            assert not problems, f"run {run_id}: {problems}\n{described(logs[run_id])}"
 
     await asyncio.gather(*map(one, run_ids))
     return logs
@@ -144,7 +144,7 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 async def check_queue_is_empty(crew: Crew, *, within: float = 20.0) -> None:
-    """Nothing waits, nothing is in anybody's hands, and nothing was left lying after its last delivery."""
+    """No job is queued or in flight, and none stayed in the stream after its last delivery."""
     names = names_of(crew.settings)
     consumers = Consumers(crew.platform.connection, names)
     found = ""
@@ -154,7 +154,7 @@ async def check_queue_is_empty(crew: Crew, *, within: float = 20.0) -> None:
         info = await crew.platform.connection.js.stream_info(names.work_stream)
         consumer = await consumers.find(consumers.name(TAG))
         assert consumer is not None
-        found = f"{info.state.messages} messages, {consumer.num_pending} pending, {consumer.num_ack_pending} in hands"
+        found = f"{info.state.messages} messages, {consumer.num_pending} pending, {consumer.num_ack_pending} in flight"
         return info.state.messages == consumer.num_pending == consumer.num_ack_pending == 0
 
     await eventually(is_empty, lambda: f"the queue is empty, but it has {found}", within=within)

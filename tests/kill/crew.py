@@ -14,14 +14,15 @@ from typing import Any, Final
 
 from pyoco_server import bootstrap
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.run_desk import RunDesk
-from pyoco_server.app.submitting import Submission, Submitter
+from pyoco_server.app.runs.commands import RunCommands, Sender
+from pyoco_server.app.runs.run_log import RunLog
+from pyoco_server.app.runs.submit import Submission, Submitter
 from pyoco_server.bootstrap import Platform
 from pyoco_server.core import Actor, ActorKind
 from pyoco_server.settings import Settings
 from tests.kill.flows import TRACES
 from tests.kill.processes import GatewayProcess, Process, WorkerProcess, eventually
-from tests.kill.reading import read_log, told
+from tests.kill.reading import described, read_log
 
 ME: Final = Actor(ActorKind.USER, "tester")
 TAG: Final = "default"
@@ -41,21 +42,22 @@ Snapshot = dict[str, Any]
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on."""
+    """A port on which no process listens."""
     with socket.create_server((host, 0)) as free:
         port: int = free.getsockname()[1]
         return port
 
 
 class Crew:
-    """Everybody who works on one NATS, and our own connection to it."""
+    """All gateways and workers on one NATS, and the test's own connection to it."""
 
     def __init__(self, platform: Platform, settings: Settings, variables: Mapping[str, str], home: Path) -> None:
         """``variables`` are settings of all; among them where NATS is."""
         self.platform = platform
         self.settings = settings
         self.submitter: Submitter = bootstrap.submitter(platform, settings)
-        self.desk: RunDesk = bootstrap.run_desk(platform, settings)
+        self.desk: RunLog = bootstrap.run_log_of(platform, settings)
+        self._commands = RunCommands(self.desk, platform.graphs)
         self.home = home
         self.traces = home / "traces"
         self.traces.mkdir(exist_ok=True)
@@ -64,6 +66,16 @@ class Crew:
         self.refused: list[str] = []
         """Runs that were not accepted."""
         self._variables = variables
+
+    # --- Commands, by the code that HTTP requests use ----------------------------------------------------------------
+
+    async def cancel(self, run_id: str, reason: str | None = None) -> Snapshot:
+        """Cancel a run and return the answer."""
+        return await self._commands.cancel(run_id, Sender(actor=ME), reason)
+
+    async def resume(self, run_id: str, node_id: str, value: object) -> None:
+        """Resume a wait."""
+        await self._commands.resume(run_id, node_id, value, Sender(actor=ME))
 
     # --- Processes ---------------------------------------------------------------------------------------------------
 
@@ -74,13 +86,14 @@ class Crew:
         url: str | None = None,
         limit_memory: int = 0,
         within: Sequence[str] = (),
+        flows: Path = _FLOWS,
         **variables: str,
     ) -> WorkerProcess:
         """Start a worker; ``limit_memory`` is the most it may have, in bytes; ``within`` goes before its command."""
         name = name or f"w{len(self.workers) + 1}"
         output = self.home / f"{name}-{len(self.workers)}.log"
         command = [*within, sys.executable, "-m", "pyoco_server.cli.worker", "--worker-id", name]
-        command += ["--nats-url", url or self._variables["PYOCO_NATS_URL"], "--flows", str(_FLOWS)]
+        command += ["--nats-url", url or self._variables["PYOCO_NATS_URL"], "--flows", str(flows)]
         env = {**self._variables, TRACES: str(self.traces), **variables}
         worker = WorkerProcess.start(name, command, output, cwd=self.home, env=env)
         if limit_memory:
@@ -100,7 +113,17 @@ class Crew:
         """Start a gateway, at a port of its own unless one is given; its index is kept under its name."""
         port = port or free_port(host)
         output = self.home / f"{name}-{len(self.gateways)}.log"
-        command = [*within, sys.executable, "-m", "pyoco_server.cli.server", "up", "--host", host, "--port", str(port)]
+        command = [
+            *within,
+            sys.executable,
+            "-m",
+            "pyoco_server.cli.server",
+            "up",
+            "--host",
+            host,
+            "--port",
+            str(port),
+        ]
         data = {"PYOCO_DATA_DIR": str(self.home / f"{name}-data"), "PYOCO_INSECURE_NO_AUTH": "1"}
         env = {**self._variables, TRACES: str(self.traces), **data, **variables}
         gateway = GatewayProcess.start(name, command, output, cwd=self.home, env=env)
@@ -110,8 +133,8 @@ class Crew:
 
     async def end_all(self) -> None:
         """Kill them all; what they started ends by itself."""
-        everybody: list[Process] = [*self.workers, *self.gateways]
-        for process in everybody:
+        processes: list[Process] = [*self.workers, *self.gateways]
+        for process in processes:
             process.kill()
         await eventually(self._is_alone, lambda: f"no process is left, but there are {self._left()}", within=10)
 
@@ -129,9 +152,9 @@ class Crew:
 
     # --- Runs --------------------------------------------------------------------------------------------------------
 
-    async def submit(self, flow_name: str, **params: object) -> str:
+    async def submit(self, flow_name: str, *, run_id: str | None = None, **params: object) -> str:
         """Submit a run and return its id; its tasks can see it."""
-        run_id = uuid.uuid4().hex
+        run_id = run_id or uuid.uuid4().hex
         submission = Submission(flow_name=flow_name, params={"run": run_id, **params}, tag=TAG)
         await self.submitter.submit(submission, ME, run_id=run_id)
         return run_id
@@ -182,7 +205,7 @@ class Crew:
     async def until_all(
         self, run_ids: Collection[str], holds: Callable[[Snapshot], object], *, within: float = 60.0
     ) -> None:
-        """Wait until this is true of the snapshots of all runs; which ones it is not true of is told."""
+        """Wait until this is true of the snapshots of all runs; the error describes those of which it is not."""
         left = dict.fromkeys(run_ids)
 
         async def look() -> bool:
@@ -200,16 +223,16 @@ class Crew:
             await eventually(look, lambda: f"{len(left)} runs are where they should be", within=within, pause=0.1)
         except AssertionError as problem:
             raise AssertionError(
-                "\n".join([str(problem), *[await self.told(run_id) for run_id in [*left][:3]]])
+                "\n".join([str(problem), *[await self.described(run_id) for run_id in [*left][:3]]])
             ) from None
 
     async def until_all_ended(self, run_ids: Collection[str], *, within: float = 60.0) -> None:
         """Wait until all runs have ended."""
         await self.until_all(run_ids, lambda snapshot: snapshot["status"] in ENDED, within=within)
 
-    async def told(self, run_id: str) -> str:
+    async def described(self, run_id: str) -> str:
         """A run in words: its snapshot and its log."""
-        log = told(await read_log(self.platform, self.settings, run_id))
+        log = described(await read_log(self.platform, self.settings, run_id))
         return f"run {run_id}: {json.dumps(await self.snapshot(run_id))}\n{log}"
 
     async def resume_waits(self, run_ids: Collection[str], chance: random.Random) -> None:
@@ -222,6 +245,6 @@ class Crew:
                     if found["status"] in ENDED:
                         left.discard(run_id)
                     elif found["waiting"] and chance.random() < 0.3:
-                        await self.desk.resume(run_id, "approval", {"by": "tester"}, ME)
+                        await self.resume(run_id, "approval", {"by": "tester"})
                         left.discard(run_id)
             await asyncio.sleep(0.05)

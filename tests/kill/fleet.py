@@ -79,7 +79,7 @@ class Fleet(Crew):
 
 @contextlib.asynccontextmanager
 async def fleet(home: Path, **variables: str) -> AsyncIterator[Fleet]:
-    """A server with nobody on it but us; ``variables`` are settings of all."""
+    """A server of the test's own; ``variables`` are settings of all processes."""
     async with NatsServer(home / "nats") as server:
         everywhere = {**HASTY, **variables, "PYOCO_NATS_URL": server.url, "PYOCO_LOAD_DOTENV": "0"}
         settings = load_settings(everywhere).settings

@@ -142,7 +142,7 @@ def slow(ctx: Any) -> str:
 
 @task  # type: ignore[untyped-decorator]
 def deaf(ctx: Any) -> str:
-    """Like ``slow``, and it does not hear."""
+    """Like ``slow``, and it ignores the request to stop."""
     if begin(ctx, "deaf") == 1:
         time.sleep(30)
     return "done"

@@ -23,7 +23,7 @@ async def with_runs(crew: Crew, flows: list[str]) -> list[str]:
 
 
 async def is_known(crew: Crew, worker: str) -> None:
-    """Wait until a gateway has asked the worker; it says nothing of that, but asks whoever has written its entry."""
+    """Wait until a gateway has asked the worker; it logs nothing, and asks the worker that has written its entry."""
     record = await crew.platform.workers.get(worker)
     assert record is not None
     asked = asyncio.Event()

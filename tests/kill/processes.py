@@ -91,7 +91,7 @@ class Process:
         raise NotImplementedError
 
     def said(self, action: str) -> int:
-        """How often its log tells of something."""
+        """How often its log has an action."""
         return self.output.read_text().count(f'"action": "{action}"')
 
     def memory(self) -> int:

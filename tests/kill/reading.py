@@ -5,8 +5,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pyoco_server.adapters.jetstream.event_log import EVENT_COUNT
-from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.primitives.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.stores.event_log import EVENT_COUNT
 from pyoco_server.bootstrap import Platform, names_of
 from pyoco_server.core import Event, event_to_dict
 from pyoco_server.settings import Settings
@@ -34,7 +34,7 @@ async def read_log(platform: Platform, settings: Settings, run_id: str) -> list[
     return logged
 
 
-def told(log: list[Logged]) -> str:
+def described(log: list[Logged]) -> str:
     """The log in lines."""
     return "\n".join(
         f"  {logged.position} {logged.stored_at:.6f} {logged.event.type.value} {json.dumps(_short(logged.event))}"

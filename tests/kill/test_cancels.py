@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyoco_server.core import EventType
 from tests.kill.checking import check_queue_is_empty, check_runs
-from tests.kill.fleet import ME, Fleet, chance, eventually, fleet, report, scaled, timeout
+from tests.kill.fleet import Fleet, chance, eventually, fleet, report, scaled, timeout
 
 FLOWS = ("chain", "fan", "retried", "rested", "ask", "stored", "noop")
 RECORDED = {"CANCELLING", "CANCELLED"}
@@ -29,7 +29,7 @@ async def _cancel_races(home: Path) -> None:
             async with places:
                 run_id = await all_there.submit(flow_name)
                 await asyncio.sleep(delay_sec)
-                answers[run_id] = (await all_there.desk.cancel(run_id, ME, "changed my mind"))["status"]
+                answers[run_id] = (await all_there.cancel(run_id, "changed my mind"))["status"]
                 return run_id
 
         many = scaled(200, 600)
@@ -50,10 +50,10 @@ async def _cancel_races(home: Path) -> None:
 
 @timeout
 def test_queued_and_parked_runs_are_cancelled_without_any_worker(tmp_path: Path) -> None:
-    asyncio.run(_nobody_there(tmp_path))
+    asyncio.run(_without_workers(tmp_path))
 
 
-async def _nobody_there(home: Path) -> None:
+async def _without_workers(home: Path) -> None:
     async with fleet(home) as all_there:
         worker = all_there.start_worker()
         parked = await all_there.submit_all(["ask"] * 20)
@@ -61,7 +61,7 @@ async def _nobody_there(home: Path) -> None:
         worker.kill()
         queued = await all_there.submit_all(["chain"] * 20)
         for run_id in (*parked, *queued):
-            assert (await all_there.desk.cancel(run_id, ME))["status"] == "CANCELLING"
+            assert (await all_there.cancel(run_id))["status"] == "CANCELLING"
             assert (await all_there.snapshot(run_id))["status"] == "CANCELLED"
         all_there.start_worker()  # what is left in the queue is recognised and dropped
         await check_queue_is_empty(all_there)
@@ -93,6 +93,6 @@ async def _cancel_one(all_there: Fleet, flow_name: str) -> float:
 
     await eventually(has_begun, "the task has begun", pause=0.002)
     asked_at = time.perf_counter()
-    await all_there.desk.cancel(run_id, ME)
+    await all_there.cancel(run_id)
     await all_there.until(run_id, lambda found: found["status"] == "CANCELLED", pause=0.001)
     return time.perf_counter() - asked_at

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyoco_server.core import NodeStatus, fold, read_graph
 from pyoco_server.core.payloads import NodeStarted
-from tests.kill.fleet import ENDED, ME, Fleet, WorkerProcess, eventually, fleet, report, scaled, timeout
+from tests.kill.fleet import ENDED, Fleet, WorkerProcess, eventually, fleet, report, scaled, timeout
 from tests.kill.processes import WorkerProcess as _Process
 from tests.kill.reading import read_log
 
@@ -70,11 +70,11 @@ async def _rolled(home: Path, deploys: int, many: int) -> None:
             for run_id in runs[deploy::3]:
                 found = await all_there.snapshot(run_id)
                 if found["waiting"]:
-                    await all_there.desk.resume(run_id, "approval", 1, ME)
+                    await all_there.resume(run_id, "approval", 1)
         await all_there.until_all(runs, lambda found: found["waiting"] or found["status"] in ENDED, within=90)
         for run_id in runs:
             if (await all_there.snapshot(run_id))["waiting"]:
-                await all_there.desk.resume(run_id, "approval", 1, ME)
+                await all_there.resume(run_id, "approval", 1)
         await all_there.until_all_ended(runs, within=scaled(60, 600))
         for run_id in runs:
             await _check(all_there, run_id)
@@ -99,7 +99,7 @@ async def _check(all_there: Fleet, run_id: str) -> None:
     log = [logged.event for logged in await read_log(all_there.platform, all_there.settings, run_id)]
     graph, notes, left_out = read_graph(log)
     state = fold(log)
-    assert (state.status, notes, left_out) == ("COMPLETED", [], []), await all_there.told(run_id)
+    assert (state.status, notes, left_out) == ("COMPLETED", [], []), await all_there.described(run_id)
     assert {node.status for node in state.nodes.values()} == {NodeStatus.SUCCEEDED}
     assert set(state.nodes) == set(graph.nodes)
     started = [
@@ -123,7 +123,7 @@ async def _held(home: Path) -> None:
         old.send(signal.SIGTERM)
         assert gateway.url
         _start(all_there, "without", 1)
-        await all_there.desk.resume(run_id, "approval", 1, ME)
+        await all_there.resume(run_id, "approval", 1)
         found = await all_there.until(run_id, lambda found: "held" in found)
         assert (found["held"]["needs"], found["held"]["seen_by"]) == (["step_3"], "without-1")
         _start(all_there, "with", 4, whole=True)
@@ -152,7 +152,7 @@ async def _handed(home: Path) -> None:
         await all_there.until_all(runs, lambda found: found["waiting"] or found["status"] in ENDED, within=60)
         assert {(await all_there.snapshot(run_id))["status"] for run_id in runs} == {"RUNNING"}
         for run_id in runs:
-            await all_there.desk.resume(run_id, "approval", 1, ME)
+            await all_there.resume(run_id, "approval", 1)
         await all_there.until_all_ended(runs, within=60)
         for run_id in runs:
             await _check(all_there, run_id)

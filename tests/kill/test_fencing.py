@@ -6,16 +6,17 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import options
-from pyoco_server.adapters.jetstream.connection import RECONNECT_WAIT_SEC
-from pyoco_server.app.execution import Execution
-from pyoco_server.app.fencing import Deadline, InTime, TooLateError
-from pyoco_server.app.work import Work
+from pyoco_server.adapters.jetstream.durability.connection import RECONNECT_WAIT_SEC
+from pyoco_server.app.runtime.control_flow import ChildNodes
+from pyoco_server.app.runtime.execution import Execution
+from pyoco_server.app.runtime.node_executor import NodeExecutor
+from pyoco_server.app.runtime.start_fence import DeadlineCall, StartDeadline, TooLateError
 from pyoco_server.core import Actor, ActorKind, graph_from_log
 from pyoco_server.core.commands import StartNode, SucceedNode
 from pyoco_server.worker import job_handler
-from pyoco_server.worker.dispositions import Ack, Leave, Nak
-from tests.engine.flows import Calls
-from tests.engine.pyoco_side import after, network
+from pyoco_server.worker.settlement import Ack, Nak, NoAction
+from tests.app.runtime.flows import Calls
+from tests.app.runtime.pyoco_side import after, network
 from tests.kill.flows import early
 from tests.worker.faulty import Fault
 from tests.worker.world import Held, World
@@ -24,7 +25,7 @@ AT_ONCE = 0.0
 AS_IT_IS = job_handler.LATE_SEC
 
 
-def test_late_is_sooner_than_anybody_can_be_back_after_a_crash_of_the_server() -> None:
+def test_a_start_is_late_before_any_worker_can_be_back_after_a_crash_of_the_server() -> None:
     assert AS_IT_IS < RECONNECT_WAIT_SEC
 
 
@@ -55,24 +56,24 @@ async def _late(flow: Flow, *, taken_over: bool, fault: Fault = Fault.NONE) -> t
         if taken_over:
             world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only")
         world.trouble.next("log.read", fault)
-        disposition = await world.hand({flow.name: flow}).work()
-        return disposition, await world.types(run_id)
+        settlement = await world.hand({flow.name: flow}).work()
+        return settlement, await world.types(run_id)
     finally:
         await world.close()
 
 
 def test_who_is_late_and_still_has_the_run_goes_on() -> None:
     calls = Calls()
-    disposition, types = asyncio.run(_late(Flow("late") >> calls.task("only", 1), taken_over=False))
-    assert disposition == Ack()
+    settlement, types = asyncio.run(_late(Flow("late") >> calls.task("only", 1), taken_over=False))
+    assert settlement == Ack()
     assert types[-1] == "EXECUTION_COMPLETED"
     assert calls.names == ["only"]
 
 
 def test_who_is_late_and_has_lost_the_run_calls_nothing() -> None:
     calls = Calls()
-    disposition, types = asyncio.run(_late(Flow("late") >> calls.task("only", 1), taken_over=True))
-    assert disposition == Leave()
+    settlement, types = asyncio.run(_late(Flow("late") >> calls.task("only", 1), taken_over=True))
+    assert settlement == NoAction()
     assert types[-1] == "NODE_STARTED"
     assert calls.names == []
 
@@ -80,23 +81,23 @@ def test_who_is_late_and_has_lost_the_run_calls_nothing() -> None:
 def test_who_is_late_and_cannot_look_calls_nothing() -> None:
     calls = Calls()
     flow = Flow("late") >> calls.task("only", 1)
-    disposition, types = asyncio.run(_late(flow, taken_over=False, fault=Fault.NOT_DONE))
-    assert isinstance(disposition, Nak)
+    settlement, types = asyncio.run(_late(flow, taken_over=False, fault=Fault.NOT_DONE))
+    assert isinstance(settlement, Nak)
     assert types[-1] == "NODE_STARTED"
     assert calls.names == []
 
 
-def test_who_hears_of_their_own_beginning_and_of_another_s_at_once_begins_nothing(
+def test_a_worker_that_sees_its_start_and_that_of_another_at_once_starts_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The commit that began the node was not answered; when it is found in the log, the node is in other hands."""
-    performed, perform = list[str](), Work.perform
+    executed, execute = list[str](), NodeExecutor.execute
 
-    async def noted(work: Work, node_id: str) -> None:
-        performed.append(node_id)
-        await perform(work, node_id)
+    async def noted(nodes: NodeExecutor, node_id: str, children: ChildNodes, *, attempt: int) -> None:
+        executed.append(node_id)
+        await execute(nodes, node_id, children, attempt=attempt)
 
-    monkeypatch.setattr(Work, "perform", noted)
+    monkeypatch.setattr(NodeExecutor, "execute", noted)
     monkeypatch.setattr(job_handler, "LATE_SEC", AS_IT_IS)
 
     async def body() -> None:
@@ -106,16 +107,16 @@ def test_who_hears_of_their_own_beginning_and_of_another_s_at_once_begins_nothin
             run_id = await world.submit(flow.name)
             world.trouble.next("log.append", Fault.NONE, Fault.UNANSWERED)
             world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only")
-            assert await world.hand({flow.name: flow}).work() == Leave()
+            assert await world.hand({flow.name: flow}).work() == NoAction()
         finally:
             await world.close()
 
     asyncio.run(body())
-    assert performed == ["before"]
+    assert executed == ["before"]
 
 
 @pytest.mark.parametrize("to_the_end", [False, True])
-def test_who_hears_of_their_own_start_of_the_run_late_leaves_it_to_whoever_has_it(to_the_end: bool) -> None:
+def test_a_worker_that_sees_its_start_of_the_run_late_leaves_it_to_the_owner(to_the_end: bool) -> None:
     async def body() -> None:
         calls, world = Calls(), World(virtual=False)
         flow = Flow("late") >> calls.task("only", 1) >> calls.task("after", 2)
@@ -123,7 +124,7 @@ def test_who_hears_of_their_own_start_of_the_run_late_leaves_it_to_whoever_has_i
             run_id = await world.submit(flow.name)
             world.trouble.next("log.append", Fault.UNANSWERED)
             world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only", to_the_end=to_the_end)
-            assert await world.hand({flow.name: flow}).work() == Leave()
+            assert await world.hand({flow.name: flow}).work() == NoAction()
         finally:
             await world.close()
         assert calls.names == []
@@ -133,7 +134,7 @@ def test_who_hears_of_their_own_start_of_the_run_late_leaves_it_to_whoever_has_i
 
 
 def test_what_follows_from_the_work_of_another_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their beginning and their success are heard of at once, and so is that there is a next task to begin."""
+    """The start and the success of the other worker arrive together, with the next task to start."""
     monkeypatch.setattr(job_handler, "LATE_SEC", AS_IT_IS)
 
     async def body() -> None:
@@ -143,7 +144,7 @@ def test_what_follows_from_the_work_of_another_is_left_to_them(monkeypatch: pyte
             run_id = await world.submit(flow.name)
             world.trouble.next("log.append", Fault.NONE, Fault.UNANSWERED)
             world.trouble.meanwhile["log.read"] = lambda: _take_over(world, run_id, "only", to_the_end=True)
-            assert await world.hand({flow.name: flow}).work() == Leave()
+            assert await world.hand({flow.name: flow}).work() == NoAction()
         finally:
             await world.close()
         assert (await world.types(run_id))[-2:] == ["NODE_SUCCEEDED", "NODE_READY"]
@@ -151,8 +152,8 @@ def test_what_follows_from_the_work_of_another_is_left_to_them(monkeypatch: pyte
     asyncio.run(body())
 
 
-def test_who_hears_of_another_when_they_write_a_success_does_not_begin_what_follows_from_it() -> None:
-    """Else the other would take that for a takeover in turn, and nobody would go on with the run."""
+def test_a_worker_that_sees_a_takeover_when_it_writes_a_success_does_not_start_what_follows() -> None:
+    """The other worker would take that for a takeover in turn, and the run would have no owner."""
 
     async def body() -> None:
         world, mine, theirs = World(virtual=False), Held("mine"), Held("theirs")
@@ -165,8 +166,8 @@ def test_who_hears_of_another_when_they_write_a_success_does_not_begin_what_foll
             await mine.at_work()
             await theirs.at_work()
             await _take_over(world, run_id, "theirs")
-            mine.let_go()
-            assert await working == Leave()
+            mine.release()
+            assert await working == NoAction()
         finally:
             await world.close()
         assert (await world.types(run_id))[-2:] == ["NODE_SUCCEEDED", "NODE_READY"]
@@ -176,14 +177,14 @@ def test_who_hears_of_another_when_they_write_a_success_does_not_begin_what_foll
 
 def test_in_a_process_too_late_is_found_out_there_and_made_sure_of_here() -> None:
     flow = Flow("late") >> options(early, isolation="process")
-    disposition, types = asyncio.run(_late(flow, taken_over=False))
-    assert disposition == Ack()
+    settlement, types = asyncio.run(_late(flow, taken_over=False))
+    assert settlement == Ack()
     assert types[-1] == "EXECUTION_COMPLETED"
 
 
 def test_a_function_in_time_is_called_and_another_is_not() -> None:
-    deadline = Deadline(float("inf"))
-    function = InTime.make(abs, deadline)
+    deadline = StartDeadline(float("inf"))
+    function = DeadlineCall.make(abs, deadline)
     assert function(-1) == 1
     deadline.latest = 0.0
     with pytest.raises(TooLateError):

@@ -45,7 +45,7 @@ def test_the_runs_of_a_killed_worker_go_on_long_before_the_ack_wait_is_over(tmp_
 
 
 @timeout
-def test_a_worker_started_again_under_its_name_goes_on_with_what_it_had(tmp_path: Path) -> None:
+def test_a_worker_started_again_under_its_name_resumes_its_runs(tmp_path: Path) -> None:
     async def body() -> None:
         async with fleet(tmp_path, **ACK_WAIT, PYOCO_WORKER_GONE_SEC=str(GRACE_SEC)) as all_there:
             gateway, first = all_there.start_gateway("gateway"), all_there.start_worker("same")
@@ -116,7 +116,7 @@ def test_a_connection_that_comes_back_in_time_costs_nothing_and_one_that_does_no
 
 
 @timeout
-def test_nobody_is_taken_for_gone_because_nats_was_killed(tmp_path: Path) -> None:
+def test_no_worker_counts_as_gone_because_nats_was_killed(tmp_path: Path) -> None:
     async def body() -> None:
         async with fleet(tmp_path, **ACK_WAIT, PYOCO_WORKER_GONE_SEC="2") as all_there:
             gateway, worker = all_there.start_gateway("gateway"), all_there.start_worker("worker")

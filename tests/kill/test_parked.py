@@ -1,12 +1,12 @@
-"""Runs that only wait cost nobody anything, and anybody can go on with them."""
+"""Runs that only wait hold no worker and no job, and any worker can resume them."""
 
 import asyncio
 from pathlib import Path
 
-from pyoco_server.app.projection import worker_name
+from pyoco_server.app.snapshots.projection import worker_name
 from pyoco_server.core.payloads import NodeStarted
 from tests.kill.checking import check_queue_is_empty, check_runs
-from tests.kill.fleet import ME, Fleet, WorkerProcess, eventually, fleet, report, scaled, timeout
+from tests.kill.fleet import Fleet, WorkerProcess, eventually, fleet, report, scaled, timeout
 
 GROWTH_BYTES = 8 * 1024 * 1024
 """How much more memory may be in use after many more runs: what an allocator keeps, not what runs need."""
@@ -30,7 +30,7 @@ async def _parked(home: Path) -> None:
 
         all_there.start_worker(after)
         for run_id in runs:
-            await all_there.desk.resume(run_id, "approval", {"ok": True}, ME)
+            await all_there.resume(run_id, "approval", {"ok": True})
         await all_there.until_all_ended(runs, within=scaled(30, 120))
         await check_queue_is_empty(all_there)
         for log in (await check_runs(all_there, runs)).values():
@@ -45,7 +45,7 @@ async def _parked(home: Path) -> None:
 async def _park(all_there: Fleet, worker: WorkerProcess, many: int) -> list[str]:
     runs = await all_there.submit_all(["ask"] * many)
     await all_there.until_all(runs, lambda found: found["waiting"] and found["driven_by"] is None)
-    await check_queue_is_empty(all_there)  # nobody keeps a job, so nobody keeps a slot
+    await check_queue_is_empty(all_there)  # no job is in flight, so no slot is taken
 
     async def is_idle() -> bool:
         record = await all_there.platform.workers.get(worker.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.worker.lone_jobs import LONE_DEATHS
+from pyoco_server.worker.quarantined_job import LONE_DEATHS
 from tests.kill.checking import check_queue_is_empty, check_runs, traces
 from tests.kill.fleet import Fleet, Snapshot, WorkerProcess, chance, eventually, fleet, report, scaled
 

@@ -1,4 +1,4 @@
-"""SIGKILL the NATS server under load: what it acknowledged is there, and what nobody knows is found out."""
+"""SIGKILL the NATS server under load: what it acknowledged is there, and what is in doubt is resolved."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ from pyoco_server.core import EventType
 from tests.invariants import ENDS
 from tests.kill.checking import check_queue_is_empty, check_runs
 from tests.kill.fleet import Fleet, chance, eventually, fleet, report, scaled, timeout
-from tests.kill.reading import Logged, read_log, told
+from tests.kill.reading import Logged, described, read_log
 from tests.kill.test_worker_dies import MIXED
 
 
@@ -40,7 +40,7 @@ async def _server_killed(home: Path) -> None:
 
 
 async def _has_begun(all_there: Fleet, run_id: str) -> bool:
-    """Nobody knows what became of a submission that got no answer; but it leaves nothing behind that is not over."""
+    """A submission without an answer may or may not have arrived; it leaves no run behind that has not ended."""
     log: list[Logged] = []
 
     async def is_over() -> bool:
@@ -48,5 +48,5 @@ async def _has_begun(all_there: Fleet, run_id: str) -> bool:
         log = await read_log(all_there.platform, all_there.settings, run_id)
         return not log or any(logged.event.type in ENDS for logged in log)
 
-    await eventually(is_over, lambda: f"run {run_id} is over\n{told(log)}")
+    await eventually(is_over, lambda: f"run {run_id} is over\n{described(log)}")
     return any(logged.event.type is EventType.NODE_STARTED for logged in log)

@@ -18,9 +18,9 @@ def test_a_stopped_worker_hands_its_runs_back_when_its_time_is_up(tmp_path: Path
 
 
 @timeout
-def test_a_worker_told_twice_hands_its_runs_back_at_once(tmp_path: Path) -> None:
+def test_a_worker_that_gets_two_signals_hands_its_runs_back_at_once(tmp_path: Path) -> None:
     took = asyncio.run(_stop(tmp_path, stop_timeout_sec="30", signals=2))
-    report(f"handed back after {took:.2f} s when told twice")
+    report(f"handed back after {took:.2f} s after two signals")
     assert took < 5
 
 
@@ -32,7 +32,7 @@ async def _stop(home: Path, *, stop_timeout_sec: str, signals: int) -> float:
         asked_at = time.perf_counter()
         for _ in range(signals):
             first.send(signal.SIGTERM)
-            await _until_heard(all_there)
+            await _until_requested(all_there)
         assert await first.exit_code() == 0, first.output.read_text()
         took = time.perf_counter() - asked_at
         all_there.start_worker("second")
@@ -56,12 +56,12 @@ async def _until_begun(all_there: Fleet, runs: list[str]) -> None:
     await eventually(have_begun, "all tasks have begun")
 
 
-async def _until_heard(all_there: Fleet) -> None:
+async def _until_requested(all_there: Fleet) -> None:
     """It asks for no more jobs. A signal that came earlier could be one with the last."""
     names = names_of(all_there.settings)
 
-    async def has_heard() -> bool:
+    async def has_requested() -> bool:
         info = await all_there.platform.connection.js.consumer_info(names.work_stream, f"pyoco_workers_{TAG}")
         return bool(info.num_waiting == 0)
 
-    await eventually(has_heard, "nobody asks for jobs")
+    await eventually(has_requested, "a worker requests jobs")

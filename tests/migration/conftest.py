@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import Served, clean_environment, free_port, until_healthy
 
 

@@ -16,7 +16,7 @@ from pyoco import Flow, task  # type: ignore[import-untyped]  # pyoco ships no t
 import pyoco_server
 from pyoco_server import NatsBackendConfig, PyocoHttpClient, PyocoNatsWorker
 from pyoco_server.errors import InvalidInputError
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.migration.conftest import uvicorn_factory
 from tests.plain_http import NO_TLS
 from tests.wheels.building import make_wheel
@@ -93,7 +93,7 @@ def test_a_program_of_051_serves_submits_works_watches_and_cancels(tmp_path: Pat
         [event] = client.watch_run(submitted["run_id"], timeout_sec=10)
         assert (event["event"], event["data"]["snapshot"]["status"]) == ("snapshot", "COMPLETED")
 
-        waiting = client.submit_run("main", tag="nobody")["run_id"]
+        waiting = client.submit_run("main", tag="unserved")["run_id"]
         assert client.cancel_run(waiting, wait=True, timeout_sec=10)["status"] == "CANCELLED"
         assert [run["run_id"] for run in client.list_runs(status="CANCELLED")] == [waiting]
         page = client.list_runs_vnext(flow="main", limit=2)

@@ -17,7 +17,7 @@ from tests.plain_http import NO_TLS
 from tests.upgrade.versions import CURRENT, SETTINGS, Program, Site, answers
 
 RESOLVER = f"{Path(__file__).with_name('flows_051.py')}:resolve"
-pytestmark = pytest.mark.timeout(900)  # whoever comes first waits until 0.5.1 is installed
+pytestmark = pytest.mark.timeout(900)  # the first test waits until 0.5.1 is installed
 
 
 class Both(Site):
@@ -121,12 +121,12 @@ def test_runs_are_taken_over_and_given_back(site: Both) -> None:
     assert site.calls(taken_over) == {"begin": 2, "guarded": 2}  # once by each version: 0.5.1 kept no log of it
     mine = site.submit("long")
     assert site.calls(site.status(mine, "COMPLETED")) == {"begin": 1, "guarded": 1}
-    waiting = site.submit("short", tag="nobody")
+    waiting = site.submit("short", tag="unserved")
     new_worker.stop(signal.SIGTERM)
     ours.stop(signal.SIGTERM)
 
     site.old_gateway("old-gateway-again").ready()
-    site.old_worker("old-worker-again", "default,nobody").ready()
+    site.old_worker("old-worker-again", "default,unserved").ready()
     for run_id in (ended, running, queued, mine, waiting):
         site.status(run_id, "COMPLETED")
     assert site.calls(site.snapshot(mine)) == {"begin": 1, "guarded": 1}

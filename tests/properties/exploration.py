@@ -1,19 +1,20 @@
-"""Every interleaving of a small graph, not a sample of them.
+"""Explores every interleaving of a small graph, not a sample of them.
 
-From the moment the execution has started, every move anybody can make is tried in every state: workers start, succeed
-and fail what is ready or running, people resume what waits, and a cancel may come at any moment, after which workers
-may still finish, fail, or stop. States that are equal but for times and version are visited once. Time stands still, so
-equal states are equal.
+From the start of the execution on, every possible move is tried in every state: workers start, succeed and fail what is
+ready or running, people resume what waits, and a cancel may come at any moment, after which workers may still finish,
+fail, or stop. States that differ only in times and version are visited once. All times are the same.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
 
 from pyoco_server.core import (
     CancelMode,
+    Command,
     Event,
     ExecutionState,
     Graph,
@@ -28,13 +29,14 @@ from pyoco_server.core.events import Actor, ActorKind
 from pyoco_server.core.reducer import fold
 from pyoco_server.core.state import NodeState
 from tests.build import EXECUTION, T0, Ids, command
-from tests.invariants import check_causes, check_no_repeats, check_state, check_step
+from tests.invariants import check_causes, check_no_repeats, check_state, check_step, check_sums
 
 ENGINE = Actor(ActorKind.SYSTEM, "engine")
+NO_NODES = initial_state(EXECUTION).nodes
 
 
 class Move(NamedTuple):
-    """Something somebody does: a command, a worker saying it has stopped, or the end of the grace period."""
+    """A command, the report of a worker that it has stopped, or the end of the grace period."""
 
     name: str
     node_id: str | None = None
@@ -42,43 +44,44 @@ class Move(NamedTuple):
 
 
 class Explored(NamedTuple):
-    """What an exploration saw; ``ends`` holds every state in which the execution has ended."""
+    """The result of an exploration; ``ends`` holds every state in which the execution has ended."""
 
     states: int
     steps: int
     ends: list[ExecutionState]
 
-    def endings(self) -> Counter[str]:
+    def finisher(self) -> Counter[str]:
         """How many ends there are of which status."""
         return Counter(state.status.value for state in self.ends)
 
 
 def explore(graph: Graph, *, limit: int = 300_000) -> Explored:
-    """Visit every state that can be reached, checking every step and every state; every state can still end."""
+    """Visit every state that can be reached; check every step, every state, and that an end can be reached from it."""
     first = _begin(graph)
-    seen = {_key(first)}
+    check_state(graph, first)
+    keys = _Keys()
+    seen = {keys.of(first)}
     open_states = deque([first])
     leads_to: dict[bytes, list[bytes]] = {}
     ends: list[ExecutionState] = []
     steps = 0
     while open_states:
         state = open_states.popleft()
-        here = _key(state)
+        here = keys.of(state)
         if state.is_terminal:
             ends.append(state)
             continue
         for move in moves(state):
             steps += 1
             following = _take(graph, state, move)
-            there = _key(following)
+            there = keys.of(following)
             leads_to.setdefault(there, []).append(here)
             if there not in seen:
+                check_state(graph, following)  # a state with the same key has the same sums, see _take
                 seen.add(there)
                 open_states.append(following)
                 assert len(seen) <= limit, "too many states for an exhaustive exploration"
-    assert _all_that_reach([_key(end) for end in ends], leads_to) == seen, (
-        "from some state the end cannot be reached any more"
-    )
+    assert _all_that_reach([keys.of(end) for end in ends], leads_to) == seen, "no end can be reached from some state"
     return Explored(len(seen), steps, ends)
 
 
@@ -108,7 +111,7 @@ def _ordinary_moves(node: NodeState) -> Iterator[Move]:
 
 
 def _cancelled_moves(node: NodeState) -> Iterator[Move]:
-    """Whoever was at work when the cancel came: done after all, failed, or stopped."""
+    """What a worker may report that was executing the node at the cancel: success, failure, or that it stopped."""
     yield Move("SucceedNode", node.node_id, observed=True)
     yield Move("FailNode", node.node_id, observed=True)
     yield Move("stopped", node.node_id)
@@ -132,7 +135,7 @@ def _take(graph: Graph, state: ExecutionState, move: Move) -> ExecutionState:
     check_no_repeats(commit)
     if move.name != "grace period over":
         check_causes(commit)
-    check_state(graph, after)
+    check_sums(after)
     if state.is_cancel_requested and after.is_terminal:
         assert after.status == "CANCELED"
     return after
@@ -144,14 +147,34 @@ def _commit(graph: Graph, state: ExecutionState, move: Move) -> list[Event]:
         return confirm_stopped(graph, state, move.node_id, actor=ENGINE, now=T0, new_id=Ids())
     if move.name == "grace period over":
         return orchestrate(graph, state, now=T0, new_id=Ids(), cancel_mode=CancelMode.IMMEDIATE)
-    fields = {"waitKey": "key"} if move.name == "PutNodeWaiting" else {}
-    asked = command(move.name, move.node_id, **fields)
-    return advance(graph, state, asked, now=T0, new_id=Ids(), observed=move.observed)
+    return advance(graph, state, _command(move), now=T0, new_id=Ids(), observed=move.observed)
 
 
-def _key(state: ExecutionState) -> bytes:
-    """What makes two states the same: all but how many events it took."""
-    return msgspec.json.encode(state_to_dict(msgspec.structs.replace(state, version=0)))
+@cache
+def _command(move: Move) -> Command:
+    made: Command = command(move.name, move.node_id, **({"waitKey": "key"} if move.name == "PutNodeWaiting" else {}))
+    return made
+
+
+class _Keys:
+    """Keys of states; two states with the same key differ only in times and version.
+
+    A step changes few nodes, so the JSON of each node object is kept.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, tuple[NodeState, bytes]] = {}
+
+    def of(self, state: ExecutionState) -> bytes:
+        rest = state_to_dict(msgspec.structs.replace(state, version=0, nodes=NO_NODES))
+        nodes = b"".join(self._node(state.nodes[node_id]) for node_id in sorted(state.nodes))
+        return msgspec.json.encode(rest) + nodes
+
+    def _node(self, node: NodeState) -> bytes:
+        known = self._nodes.get(id(node))
+        if known is None:
+            known = self._nodes[id(node)] = (node, msgspec.json.encode(node))
+        return known[1]
 
 
 def _all_that_reach(ended: list[bytes], leads_to: dict[bytes, list[bytes]]) -> set[bytes]:

@@ -1,12 +1,19 @@
-"""Small graphs, explored completely; and how each may end is said beforehand, independently of the orchestrator."""
+"""Explores small graphs completely; the expected ends are stated for each graph, independently of the orchestrator.
 
+At the end of the file: in random graphs without races, the order in which nodes end does not matter.
+"""
+
+import random
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pyoco_server.core import ExecutionState, Graph
-from tests.build import chain, diamond, graph
+from pyoco_server.core import ExecutionState, ExecutionStatus, Graph, NodeStatus
+from tests.build import Run, chain, diamond, graph
 from tests.properties.exploration import explore
+from tests.properties.graphs import raceless_graphs
 
 Rule = Callable[[set[str]], bool]
 """Given the work that succeeded: does an execution that was not cancelled complete?"""
@@ -111,12 +118,12 @@ GRAPHS: dict[str, tuple[Graph, Rule]] = {
 def test_every_interleaving_keeps_the_rules_and_can_end(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     on, completes = GRAPHS[name]
     explored = explore(on)
-    endings = explored.endings()
+    finisher = explored.finisher()
     with capsys.disabled():
-        told = ", ".join(f"{status} {count}" for status, count in sorted(endings.items()))
-        print(f"\n  {name}: {explored.states:,} states, {explored.steps:,} steps; ends: {told}", end="")  # noqa: T201
-    assert endings["CANCELED"] > 0
-    assert endings["COMPLETED"] > 0
+        ends = ", ".join(f"{status} {count}" for status, count in sorted(finisher.items()))
+        print(f"\n  {name}: {explored.states:,} states, {explored.steps:,} steps; ends: {ends}", end="")  # noqa: T201
+    assert finisher["CANCELED"] > 0
+    assert finisher["COMPLETED"] > 0
     for state in explored.ends:
         if state.status != "CANCELED":
             assert completes(_succeeded(state)) == (state.status == "COMPLETED"), _succeeded(state)
@@ -124,3 +131,31 @@ def test_every_interleaving_keeps_the_rules_and_can_end(name: str, capsys: pytes
 
 def _succeeded(state: ExecutionState) -> set[str]:
     return {node.node_id for node in state.nodes.values() if node.status == "SUCCEEDED"}
+
+
+# --- Random graphs without races --------------------------------------------------------------------------------------
+
+
+def play(graph: Graph, failing: set[str], order: random.Random) -> ExecutionState:
+    """Run to the end in a random order; the nodes in ``failing`` fail for good, the others succeed."""
+    run = Run(graph)
+    while not run.state.is_terminal:
+        node = order.choice(sorted(run.state.live_nodes(), key=lambda live: live.node_id))
+        if node.status is NodeStatus.READY:
+            run.do("StartNode", node.node_id)
+        elif node.node_id in failing:
+            run.do("FailNode", node.node_id, retryable=False)
+        else:
+            run.do("SucceedNode", node.node_id)
+    return run.state
+
+
+@settings(max_examples=300, deadline=None)
+@given(graph=raceless_graphs, data=st.data(), seeds=st.tuples(st.integers(0, 999), st.integers(0, 999)))
+def test_the_order_of_ends_does_not_matter(graph: Graph, data: st.DataObject, seeds: tuple[int, int]) -> None:
+
+    failing = data.draw(st.sets(st.sampled_from(sorted(graph.nodes))))
+    one, other = (play(graph, failing, random.Random(seed)) for seed in seeds)
+    assert one.status is other.status
+    if one.status is ExecutionStatus.COMPLETED:
+        assert {n.node_id: n.status for n in one.nodes.values()} == {n.node_id: n.status for n in other.nodes.values()}

@@ -1,4 +1,4 @@
-"""Drive random graphs with random commands, and hold every step against the invariants."""
+"""Drives random graphs with random commands, and checks the invariants after every step."""
 
 import contextlib
 from typing import Any
@@ -43,7 +43,7 @@ def given_fields(**fields: Any) -> dict[str, Any]:
 
 
 class Executions(RuleBasedStateMachine):
-    """Any of the 12 commands, and the engine's own calls, at any moment, about any node."""
+    """Any of the 12 commands, and the engine's own calls, at any moment, for any node."""
 
     run: Run
     checked: int
@@ -69,7 +69,7 @@ class Executions(RuleBasedStateMachine):
             assert len(self.run.log) == length
 
     def node(self, data: st.DataObject) -> str:
-        """Mostly a node something can happen to, sometimes any."""
+        """Draw mostly a live node, sometimes any."""
         live = sorted(node.node_id for node in self.run.state.live_nodes())
         return data.draw(st.sampled_from(live * 3 + self.pick))
 
@@ -87,7 +87,7 @@ class Executions(RuleBasedStateMachine):
 
     @rule(data=st.data(), ending=ENDINGS)
     def work(self, data: st.DataObject, ending: CommandType) -> None:
-        """Something that fits: without this most commands would be refused and few executions get anywhere."""
+        """Give a command that is accepted: without this rule, few executions would make progress."""
         live = sorted(self.run.state.live_nodes(), key=lambda node: node.node_id)
         if not live or self.run.state.is_cancel_requested:
             return
@@ -167,7 +167,7 @@ class Executions(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        """What is new keeps the rules; the whole log is held against them in the end, for all steps together."""
+        """Check the new events; :meth:`teardown` checks the whole log."""
         for event in self.run.log[self.checked :]:
             self.replayed = check_step(self.replayed, event)
         self.checked = len(self.run.log)
@@ -176,7 +176,7 @@ class Executions(RuleBasedStateMachine):
 
     @override
     def teardown(self) -> None:
-        """Whatever happened, the execution can still be brought to its end by those who work on it."""
+        """Check that the execution can still be brought to its end."""
         if hasattr(self, "run"):
             finish(self.run)
             check_log(self.run.graph, self.run.log, self.run.state)
@@ -185,7 +185,7 @@ class Executions(RuleBasedStateMachine):
 
 
 def finish(run: Run) -> None:
-    """Let every node do the next thing that brings it forward, until the execution has ended."""
+    """Make each node advance until the execution has ended."""
     if run.state.started_at is None and not run.state.is_cancel_requested and not run.state.is_terminal:
         run.do("StartExecution")
     for _ in range(20 * len(run.graph.nodes)):

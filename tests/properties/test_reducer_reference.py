@@ -1,9 +1,9 @@
-"""The reducer against a second one, written down naively over plain dictionaries.
+"""Compares the reducer with a second, naive one over plain dictionaries.
 
-The reference follows the specification's steps one by one, with the decisions the project took where the documents
-disagree or are silent: a resume is the one step down, a stale attempt is not heard, nothing becomes ready after the
-end, a creation does not undo an end, a node canceled after the request was canceled by the execution, and results that
-were there when the execution was canceled are marked.
+The reference follows the specification's steps one by one, with the project's decisions where the documents disagree or
+say nothing: a resume is the one step down, an event of a stale attempt is ignored, nothing becomes ready after the end,
+a creation does not undo an end, a node canceled after the request was canceled by the execution, and results from
+before the cancel of the execution are marked.
 """
 
 import itertools
@@ -262,7 +262,7 @@ def test_execution_status_only_gets_stronger(log: list[Event]) -> None:
 @pytest.mark.spec("002 §9.2", "003 §6.2")
 @settings(max_examples=200, deadline=None)
 @given(logs())
-def test_node_status_only_gets_stronger_but_for_the_resume(log: list[Event]) -> None:
+def test_node_status_only_gets_stronger_except_by_a_resume(log: list[Event]) -> None:
     states = steps(log)
     for happened, before, after in zip(log, states, states[1:], strict=False):
         for node_id, node in before.nodes.items():
@@ -290,7 +290,7 @@ def test_cancel_request_stays_and_keeps_its_time(before: list[Event], after: lis
 
 @settings(max_examples=200, deadline=None)
 @given(logs())
-def test_version_rises_exactly_when_the_state_is_a_new_one(log: list[Event]) -> None:
+def test_version_rises_only_with_a_new_state(log: list[Event]) -> None:
     states = steps(log)
     for before, after in itertools.pairwise(states):
         assert after.version == before.version + (after is not before)

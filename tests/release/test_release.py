@@ -29,7 +29,7 @@ from tools.release_check import (
 
 OURS = "{}.{}".format(*sys.version_info)
 HERE = {found.version: found.path for found in pythons()}
-pytestmark = pytest.mark.timeout(300)  # whoever comes first waits for what builds, which is fetched, and for the build
+pytestmark = pytest.mark.timeout(300)  # the first test waits for the download of build tools, and for the build
 
 
 @pytest.fixture(scope="module")
@@ -71,21 +71,19 @@ def installed(install_for: Callable[[str], Path]) -> Path:
     return install_for(OURS)
 
 
-def test_two_builds_in_different_places_are_the_same_to_the_byte(
-    place: Path, builder: Path, sources: Path, built: Built
-) -> None:
+def test_two_builds_in_different_places_are_identical(place: Path, builder: Path, sources: Path, built: Built) -> None:
     elsewhere = shutil.copytree(sources, place / "some" / "where" / "else", copy_function=shutil.copyfile)
     check_same(built, build(builder, elsewhere, place / "again"))
 
 
-def test_a_difference_would_be_noticed(tmp_path: Path, built: Built) -> None:
+def test_a_difference_between_builds_is_an_error(tmp_path: Path, built: Built) -> None:
     other = Built(*(shutil.copyfile(path, tmp_path / path.name) for path in built))
     other.wheel.write_bytes(other.wheel.read_bytes() + b"\0")
     with pytest.raises(ReleaseError, match=r"differ in pyoco_server-.*\.whl"):
         check_same(built, other)
 
 
-def test_the_wheel_has_the_package_whole_and_nothing_else(built: Built, sources: Path) -> None:
+def test_the_wheel_has_exactly_the_package(built: Built, sources: Path) -> None:
     check_wheel(built.wheel, sources)
     for name in ("py.typed", "gateway/dashboard/index.html", "gateway/dashboard/static"):
         assert (sources / "src" / "pyoco_server" / name).exists()  # what the check goes through has them
@@ -100,7 +98,7 @@ def test_the_wheel_can_be_made_again_from_the_sdist(place: Path, builder: Path, 
 
 
 @pytest.mark.parametrize("version", HERE)
-def test_what_was_installed_runs_flows_and_serves_the_dashboard(
+def test_the_installed_package_runs_flows_and_serves_the_dashboard(
     install_for: Callable[[str], Path], version: str, tmp_path: Path
 ) -> None:
     python = install_for(version)
@@ -132,5 +130,5 @@ def _copied(directory: Path) -> Path:
     return shutil.copytree(SAMPLE, directory / "sample_project", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def test_the_python_we_run_on_is_among_those_the_release_is_checked_with() -> None:
+def test_the_release_is_checked_with_the_current_python() -> None:
     assert HERE[OURS] == Path(sys.executable)

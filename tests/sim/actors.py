@@ -1,4 +1,4 @@
-"""Those who run on the platform, put together as in production: gateways and workers, each in a process of its own."""
+"""Gateways and workers, built as in production on simulated ports; each is one simulated process."""
 
 import asyncio
 import contextlib
@@ -10,39 +10,39 @@ from typing import Any, Final
 import msgspec
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.memory.beginnings import MemoryBeginnings
+from pyoco_server.adapters.executor.local import LocalExecutor
+from pyoco_server.adapters.memory.event_log import MemoryBeginnings
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
 from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
-from pyoco_server.adapters.readmodel import SqliteRunIndex
-from pyoco_server.adapters.workshop import LocalWorkshop
-from pyoco_server.app.announced_flows import announced
-from pyoco_server.app.command_desk import CommandDesk
-from pyoco_server.app.foreign_writes import ForeignWrites
-from pyoco_server.app.held_runs import HeldRuns
-from pyoco_server.app.idempotency import Once
-from pyoco_server.app.index_keeper import IndexKeeper
-from pyoco_server.app.lagging import Lagging
-from pyoco_server.app.outputs import Outputs
-from pyoco_server.app.plans import Plans
+from pyoco_server.adapters.sqlite_index import SqliteRunIndex
+from pyoco_server.adapters.system import uuid_maker
 from pyoco_server.app.ports import Clock, SnapshotChange, UnavailableError, head_of
-from pyoco_server.app.projection import worker_mark
-from pyoco_server.app.run import RunServices
-from pyoco_server.app.run_desk import RunDesk
-from pyoco_server.app.spent_jobs import SpentJobSweep
-from pyoco_server.app.submitting import Submitter
-from pyoco_server.app.sweeping import Sweeper, SweepOptions
+from pyoco_server.app.recovery.announced_flows import announced
+from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
+from pyoco_server.app.recovery.foreign_writes import ForeignWrites
+from pyoco_server.app.recovery.held_runs import HeldRuns
+from pyoco_server.app.recovery.reconciler import Reconciler, ReconcilerOptions
+from pyoco_server.app.runs.commands import RunCommands
+from pyoco_server.app.runs.run_log import RunLog
+from pyoco_server.app.runs.submit import IdempotentSubmitter, Submitter
+from pyoco_server.app.runtime.outputs import Outputs
+from pyoco_server.app.runtime.plan_cache import PlanCache
+from pyoco_server.app.runtime.run import RunServices
+from pyoco_server.app.snapshots.index_updater import IndexUpdater
+from pyoco_server.app.snapshots.lag import SnapshotLag
+from pyoco_server.app.snapshots.projection import worker_mark
 from pyoco_server.flows.from_pyoco import read_flow
-from pyoco_server.gateway.watching import WatchHub
+from pyoco_server.gateway.live.snapshot_hub import SnapshotHub
 from pyoco_server.worker.flow_source import Flows, FlowSource
 from pyoco_server.worker.job_handler import JobHandler
 from pyoco_server.worker.options import WorkerOptions
-from pyoco_server.worker.presence import Presence
+from pyoco_server.worker.registration import WorkerRegistration
 from pyoco_server.worker.worker import Worker
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network
 from tests.sim.ports import (
+    SimExhaustedJobs,
     SimFeed,
     SimGraphs,
     SimLetters,
@@ -51,7 +51,6 @@ from tests.sim.ports import (
     SimQueue,
     SimRegistry,
     SimSnapshots,
-    SimSpentJobs,
 )
 
 ACK_WAIT_SEC: Final = 3.0
@@ -66,7 +65,7 @@ WORKER: Final = WorkerOptions(
     cancel_grace_sec=GRACE_SEC,
     stop_timeout_sec=1.0,
 )
-SWEEPS: Final = SweepOptions(
+SWEEPS: Final = ReconcilerOptions(
     interval_sec=2.0,
     cancel_grace_sec=GRACE_SEC,
     cancel_margin_sec=1.0,
@@ -79,7 +78,7 @@ SWEEPS: Final = SweepOptions(
 
 
 class Store:
-    """What is stored, as everybody reaches it."""
+    """All stores of a world, behind ports that the network delays and breaks."""
 
     def __init__(self, loop: SimLoop, network: Network, chance: random.Random, *, max_deliver: int) -> None:
         self.log = SimLog(network, loop)
@@ -93,7 +92,7 @@ class Store:
         self.graphs = SimGraphs(network)
 
     def desk_parts(self, clock: Clock, chance: random.Random) -> dict[str, Any]:
-        """What the use cases of a gateway are made of."""
+        """Return the arguments that the use cases of a gateway have in common."""
         return {
             "log": self.log,
             "snapshots": self.snapshots,
@@ -105,25 +104,25 @@ class Store:
 
 
 class Gateway:
-    """One life of a gateway; its index outlives it, as a file does."""
+    """One life of a gateway; its index survives it, like a file."""
 
     def __init__(
         self, loop: SimLoop, network: Network, store: Store, index: SqliteRunIndex, clock: Clock, chance: random.Random
     ) -> None:
         self.is_open = False
         self.index = index
-        self.hub = WatchHub(most=100, most_per_client=100)
+        self.hub = SnapshotHub(store.snapshots.read, most=100, most_per_client=100)
         parts = store.desk_parts(clock, chance)
-        self.desk = RunDesk(**parts)
+        self.desk = RunLog(**parts)
         self.submitter = Submitter(**parts)
-        self.once = Once(self.submitter, self.desk, store.snapshots)
-        self.commands = CommandDesk(self.desk, store.graphs)
+        self.once = IdempotentSubmitter(self.submitter, self.desk, store.snapshots)
+        self.commands = RunCommands(self.desk, store.graphs)
         self.snapshots = store.snapshots
-        self._lagging = Lagging()
+        self._lagging = SnapshotLag()
         self._foreign = ForeignWrites(self.desk)
-        self._spent_jobs = SimSpentJobs(network, loop, store.queue.inner)
-        self._spent = SpentJobSweep(
-            jobs=self._spent_jobs,
+        self._exhausted_jobs = SimExhaustedJobs(network, loop, store.queue.inner)
+        self._exhausted = ExhaustedJobSweep(
+            jobs=self._exhausted_jobs,
             log=store.log,
             snapshots=store.snapshots,
             dead_letters=store.letters,
@@ -136,7 +135,7 @@ class Gateway:
         self._clock = clock
         self._log = store.log
         feed = SimFeed(network, loop, store.snapshots.inner, store.feed)
-        self.keeper = IndexKeeper(feed, index, self._changed, poll_sec=2.0)
+        self.keeper = IndexUpdater(feed, index, self._changed, poll_sec=2.0)
         self._held = HeldRuns(
             desk=self.desk,
             index=index,
@@ -144,14 +143,14 @@ class Gateway:
             clock=clock,
             silent_sec=SWEEPS.worker_silent_sec,
         )
-        self._sweeper = Sweeper(
+        self._sweeper = Reconciler(
             desk=self.desk,
             index=index,
             snapshots=store.snapshots,
             queue=store.queue,
             lagging=self._lagging,
             beginnings=MemoryBeginnings(store.log.inner),
-            spent=self._spent,
+            exhausted=self._exhausted,
             workers=store.registry,
             foreign=self._foreign,
             clock=clock,
@@ -166,20 +165,20 @@ class Gateway:
             except UnavailableError:
                 await asyncio.sleep(0.5)
         await self._log.subscribe_all(self._appended)
-        await self._spent_jobs.subscribe(self._spent.tell)
+        await self._exhausted_jobs.subscribe(self._exhausted.note_advisory)
         self.is_open = True
         sweeping = self._sweeper.run() if sweeps else self._wake_held_runs()
         await asyncio.gather(self.keeper.run(), self._foreign.run(), sweeping)
 
     async def _wake_held_runs(self) -> None:
-        """The one sweep that is no repair: nothing else resumes a held run."""
+        """Wake held runs. Gateways that do not reconcile need this too, because nothing else resumes a held run."""
         while True:
             await asyncio.sleep(SWEEPS.interval_sec)
             with contextlib.suppress(UnavailableError):
                 await self._held.wake()
 
     def _changed(self, change: SnapshotChange) -> None:
-        self.hub.tell(change)
+        self.hub.notify(change)
         if change.body is not None:
             head = head_of(change.body)
             self._lagging.written(change.run_id, head.log_position)
@@ -192,11 +191,11 @@ class Gateway:
 def make_worker(
     store: Store, name: str, clock: Clock, chance: random.Random, flows: Mapping[str, Flow], *, announces: bool
 ) -> Worker:
-    """One life of a worker; ``announces``: whether it can enumerate its flows."""
+    """Build one life of a worker; ``announces``: whether it can enumerate its flows."""
     new_id = uuid_maker(chance)
     instance_id = new_id()
     options = _named(name)
-    presence = Presence(
+    presence = WorkerRegistration(
         store.registry,
         clock,
         worker_id=name,
@@ -208,9 +207,9 @@ def make_worker(
         log=store.log,
         clock=clock,
         new_id=new_id,
-        workshop=LocalWorkshop(threads=1, processes=1),
+        executor=LocalExecutor(threads=1, processes=1),
         outputs=Outputs(store.outputs, key=b"of all simulated workers, or so it is"),
-        plans=Plans(),
+        plans=PlanCache(),
         artifacts=Path("artifacts"),
         worker_id=worker_mark(name, instance_id),
         grace_sec=options.cancel_grace_sec,

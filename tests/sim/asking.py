@@ -1,4 +1,4 @@
-"""Asking a gateway over a network that is not to be trusted, and writing down what one was told."""
+"""Sends requests to gateways over a faulty network, and records the answers in the history."""
 
 import asyncio
 import random
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from pyoco_server.app.idempotency import IdempotencyKeyError
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.run_desk import RunNotFoundError
-from pyoco_server.app.run_queries import visible_snapshot
+from pyoco_server.app.runs.queries import snapshot_of
+from pyoco_server.app.runs.run_log import RunNotFoundError
+from pyoco_server.app.runs.submit import IdempotencyKeyError
 from pyoco_server.core import CommandRejected
 from tests.sim.actors import Gateway
 from tests.sim.history import ABSENT, REFUSED, History, Kind, Operation
@@ -28,11 +28,11 @@ EXPECTED: Final = (UnavailableError, CommandRejected, RunNotFoundError, Idempote
 
 
 class NoAnswerError(Exception):
-    """The gateway did not answer: whether it did what it was asked to, nobody knows."""
+    """The gateway did not answer: it may have processed the request, or may not."""
 
 
 class Caller:
-    """Somebody with a program that calls gateways."""
+    """A program that calls gateways."""
 
     def __init__(self, world: "World", name: str, chance: random.Random) -> None:
         self.process: Process = world.loop.process(name)
@@ -42,11 +42,11 @@ class Caller:
         self._history: History = world.history
         self._chance = chance
 
-    async def _asking_about(self, kind: Kind, run_id: str, request: Request[R], told: Callable[[R], str]) -> None:
+    async def _asking_about(self, kind: Kind, run_id: str, request: Request[R], answer_of: Callable[[R], str]) -> None:
         operation = Operation(kind, run_id, self._loop.steps, client=self.process.name)
         with self._history.asking(operation):
             try:
-                operation.answer = told(await self._ask(f"{kind} {run_id}", request))
+                operation.answer = answer_of(await self._ask(f"{kind} {run_id}", request))
             except RunNotFoundError:
                 operation.answer = ABSENT
             except CommandRejected:
@@ -60,9 +60,7 @@ class Caller:
         operation = Operation(Kind.LOOK, run_id, self._loop.steps, client=self.process.name)
         with self._history.asking(operation):
             try:
-                stored = await self._ask(
-                    f"look {run_id}", lambda gate: visible_snapshot(gate.snapshots, run_id, tenant_id=None)
-                )
+                stored = await self._ask(f"look {run_id}", lambda gate: snapshot_of(gate.snapshots, gate.desk, run_id))
                 operation.answer = str(msgspec.json.decode(stored.body)["status"])
                 operation.position = stored.position
             except RunNotFoundError:
@@ -72,7 +70,7 @@ class Caller:
             operation.answered = self._loop.steps
 
     async def _ask(self, name: str, request: Request[R]) -> R:
-        """Have a gateway do something; NoAnswerError if none answers."""
+        """Send a request to a gateway and return its answer; raise NoAnswerError if none comes in time."""
         gates = self._world.gateways
         place = gates[int(self._chance.random() * len(gates))]
         self._network.note(f"asks {place.name}: {name}")
@@ -85,9 +83,9 @@ class Caller:
             self._network.note(f"has no answer to: {name}")
             raise NoAnswerError from error
         except EXPECTED as error:
-            self._network.note(f"is told {type(error).__name__}: {name}")
+            self._network.note(f"receives {type(error).__name__}: {name}")
             raise
-        self._network.note(f"is told: {name}{_shown(found)}")
+        self._network.note(f"receives the answer to: {name}{_shown(found)}")
         return found
 
     def _begin(self, place: Any, request: Request[R], answer: "asyncio.Future[R]") -> None:
@@ -95,7 +93,7 @@ class Caller:
             self._loop.start(place.process, self._serve(place.gateway, request, answer))
 
     async def _serve(self, gateway: Gateway, request: Request[R], answer: "asyncio.Future[R]") -> None:
-        """What the gateway does about a request."""
+        """Process a request in the gateway, and set the answer or its error."""
         try:
             found = await request(gateway)
         except EXPECTED as error:

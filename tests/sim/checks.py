@@ -1,14 +1,14 @@
-"""What must hold of a world: once it is quiet, and at its very end."""
+"""The invariants of a world: some hold once its queue is empty, the others are checked at its end."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pyoco_server.app.command_desk import KEY
 from pyoco_server.app.ports import LOG_STATUS, RunQuery
-from pyoco_server.app.projection import RunProjection
-from pyoco_server.app.retracting import was_taken_back
+from pyoco_server.app.runs.commands import KEY
+from pyoco_server.app.runs.creation import was_retracted
+from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.core import Event, ExecutionState, fold, read_graph
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
 from pyoco_server.core.state import initial_state
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 Problem = tuple[str, str]
 FEWEST_DELIVERIES = 3
-"""Nobody gives up on a run before that."""
+"""No run is abandoned before that."""
 _BEGINNINGS = (Kind.SUBMIT, Kind.CREATE)
-UNTOLD = ("heartbeat_at", "driven_by")
-"""What a snapshot says beside the log."""
+SNAPSHOT_ONLY = ("heartbeat_at", "driven_by")
+"""Fields of a snapshot that do not come from the log."""
 
 
 def logged(world: "World", run_id: str) -> tuple[Sequence[Event], int]:
-    """The log, as it is."""
+    """Return the log of a run, not through the network."""
     return at_once(world.store.log.inner.read(run_id))
 
 
@@ -38,7 +38,7 @@ def logged(world: "World", run_id: str) -> tuple[Sequence[Event], int]:
 
 
 async def quiet_problem(world: "World") -> Problem | None:
-    """What snapshots and lists do not tell yet; None if all is told."""
+    """Return what snapshots and lists do not show yet; None if they show all."""
     for run_id in world.known:
         problem = _snapshot_problem(world, run_id)
         if problem is not None:
@@ -69,7 +69,7 @@ def _snapshot_problem(world: "World", run_id: str) -> Problem | None:
 
 
 def _plain(snapshot: dict[str, Any]) -> Any:
-    said = {name: value for name, value in snapshot.items() if name not in UNTOLD}
+    said = {name: value for name, value in snapshot.items() if name not in SNAPSHOT_ONLY}
     return msgspec.json.decode(msgspec.json.encode(said))
 
 
@@ -98,7 +98,7 @@ async def _list_problem(world: "World") -> Problem | None:
 
 
 def check_at_the_end(world: "World") -> None:
-    """Hold everything that was written and told against the rules."""
+    """Check everything that was written and answered against the invariants."""
     for run_id in _all_runs(world):
         _check_log(world, run_id)
     for run_id in world.known:
@@ -133,7 +133,7 @@ def _check_log(world: "World", run_id: str) -> None:
 
 
 def _check_graph(world: "World", run_id: str, events: Sequence[Event], state: ExecutionState) -> None:
-    """The run kept the graph of its start, and completed only with all of it; none of these flows isolates."""
+    """Check that a run kept the graph of its start, and completed only with all of it: none of these flows isolates."""
     graph, notes, left_out = read_graph(events)
     if notes or left_out:
         world.violation("a run keeps its own graph", f"{run_id}: {notes}")
@@ -151,7 +151,7 @@ def _check_graph(world: "World", run_id: str, events: Sequence[Event], state: Ex
 
 
 def _check_who_ended_what(world: "World", run_id: str, events: Sequence[Event]) -> None:
-    """Only whoever began an attempt at a task tells how it ended."""
+    """Check that only the worker that started an attempt at a task reports its end."""
     began: dict[str, str | None] = {}
     for event in events:
         payload = event.payload
@@ -162,10 +162,10 @@ def _check_who_ended_what(world: "World", run_id: str, events: Sequence[Event]) 
             continue
         is_outside = run_id in world.outside.executions and began.get(payload.node_id) is not None
         if not is_outside and (run_id, payload.node_id) not in world.called:
-            continue  # a wait may be ended by anybody
+            continue  # any client may end a wait
         if event.actor.id != began.get(payload.node_id):
-            told = f"{event.actor.id} ended what {began.get(payload.node_id)} began"
-            world.violation("only whoever began an attempt ends it", f"{run_id}, {payload.node_id}: {told}")
+            details = f"{event.actor.id} ended what {began.get(payload.node_id)} began"
+            world.violation("only the worker of an attempt ends it", f"{run_id}, {payload.node_id}: {details}")
 
 
 def _check_accepted(world: "World", run_id: str) -> None:
@@ -174,8 +174,8 @@ def _check_accepted(world: "World", run_id: str) -> None:
         world.violation("no acknowledged run is lost", f"{run_id} has no log")
         return
     state = fold(events)
-    if was_taken_back(state):
-        world.violation("no acknowledged run is lost", f"{run_id} was taken back")
+    if was_retracted(state):
+        world.violation("no acknowledged run is lost", f"{run_id} was retracted")
     cancelled = [each for each in _about(world, run_id) if each.kind is Kind.CANCEL and each.answer == CANCELLING]
     if cancelled and state.status != "CANCELED":
         world.violation("a cancel answered CANCELLING ends CANCELLED", f"{run_id} ended {state.status}")
@@ -196,7 +196,7 @@ def _check_failure(world: "World", run_id: str, state: ExecutionState) -> None:
             world.violation("a run fails for a reason", f"{run_id} was given up on after {times} deliveries")
     elif run_id in world.outside.executions:
         if not any(each.fields["type"] == "FailNode" for each in world.outside.of(run_id)):
-            world.violation("a run fails for a reason", f"{run_id} failed, and nobody said so: {state.failure}")
+            world.violation("a run fails for a reason", f"{run_id} failed without a reason: {state.failure}")
     elif code == "FLOW_NOT_FOUND" and not state.nodes and world.flow_of[run_id] in world.missed:
         return  # no live worker had it
     elif world.flow_of[run_id] not in FAILING:
@@ -204,7 +204,7 @@ def _check_failure(world: "World", run_id: str, state: ExecutionState) -> None:
 
 
 def _check_commands(world: "World", execution_id: str) -> None:
-    """What was answered has happened; the same again leads to nothing more, and is not refused if it was done."""
+    """Check that accepted commands are in the log, and that a repeated command takes effect once."""
     events, _ = logged(world, execution_id)
     ids = [event.event_id for event in events]
     for each in world.outside.of(execution_id):
@@ -217,7 +217,7 @@ def _check_commands(world: "World", execution_id: str) -> None:
 
 
 def _check_keys(world: "World") -> None:
-    """One key, one run."""
+    """Check that each idempotency key stands for one run."""
     by_key: dict[str | None, set[str]] = {}
     for each in (*world.history.of(Kind.SUBMIT), *world.history.of(Kind.CREATE)):
         if each.run_id:
@@ -243,7 +243,7 @@ def _check_answers(world: "World") -> None:
 def _check_looks(world: "World", run_id: str, about: Sequence[Operation]) -> None:
     """A snapshot may be old, but it is there, and of two looks in a row the later sees no less.
 
-    An execution is answered for before it has a snapshot: whoever drives it has the log.
+    A created execution is answered before it has a snapshot: its driver reads the log.
     """
     looks = [each for each in about if each.kind is Kind.LOOK and each.is_known]
     submitted = [each.answered or 0 for each in about if each.kind is Kind.SUBMIT and each.is_known]

@@ -1,4 +1,4 @@
-"""Those who use the platform: they ask gateways, and write down what they were told."""
+"""Users of the platform: they send requests to gateways, and record the answers."""
 
 import asyncio
 from typing import Final
@@ -6,25 +6,27 @@ from typing import Final
 import msgspec
 
 from pyoco_server.app.ports import RunQuery, UnavailableError
-from pyoco_server.app.run_queries import page_of_runs, visible_run
-from pyoco_server.app.statuses import run_status
-from pyoco_server.app.submitting import Submission
+from pyoco_server.app.runs.commands import Sender
+from pyoco_server.app.runs.queries import page_of_runs
+from pyoco_server.app.runs.submit import Submission
+from pyoco_server.app.snapshots.status import run_status
 from pyoco_server.core import Actor, ActorKind
-from pyoco_server.gateway.outages import in_time
+from pyoco_server.gateway.timeouts import in_time
 from tests.sim.actors import Gateway
 from tests.sim.asking import EXPECTED, Caller, NoAnswerError
 from tests.sim.flows import FLOWS, PARAMS, WAITING
 from tests.sim.history import Kind, Operation
 
 USER: Final = Actor(ActorKind.USER, "ann")
+SENDER: Final = Sender(actor=USER)
 FLOW_NAMES: Final = sorted(FLOWS)
 
 
 class Client(Caller):
-    """One user with a program."""
+    """One user of the platform."""
 
     async def act(self, times: int, within_sec: float) -> None:
-        """Do this and that for a while."""
+        """Submit a run, then do random deeds for a while."""
         chance = self._chance
         deeds = (
             *(self.submit, self.submit, self.cancel, self.resume, self.approve),
@@ -38,7 +40,7 @@ class Client(Caller):
     # --- Deeds -------------------------------------------------------------------------------------------------------
 
     async def submit(self) -> None:
-        """Submit a run; sometimes under a key that was used before, here or by another."""
+        """Submit a run; sometimes under a key that this or another client used before."""
         chance, keys = self._chance, self._world.keys
         if keys and chance.random() < 0.4:
             key, flow_name = keys[int(chance.random() * len(keys))]
@@ -69,7 +71,7 @@ class Client(Caller):
         if run_id is None:
             return
         await self._asking_about(
-            Kind.CANCEL, run_id, lambda gate: gate.desk.cancel(run_id, USER), lambda found: str(found["status"])
+            Kind.CANCEL, run_id, lambda gate: gate.commands.cancel(run_id, SENDER), lambda found: str(found["status"])
         )
 
     async def get(self) -> None:
@@ -79,7 +81,7 @@ class Client(Caller):
             await self._asking_about(
                 Kind.GET,
                 run_id,
-                lambda gate: visible_run(gate.desk, run_id, tenant_id=None),
+                lambda gate: gate.desk.open(run_id),
                 lambda run: run_status(run.execution.state).value,
             )
 
@@ -90,13 +92,13 @@ class Client(Caller):
             await self._look(run_id)
 
     async def resume(self) -> None:
-        """Let a waiting node go on."""
+        """Resume the waiting nodes of some run."""
         run_id = self._some_run()
         if run_id is not None:
             await self.resume_all(run_id)
 
     async def approve(self) -> None:
-        """Submit something that waits, and resume it in the very moment."""
+        """Submit a flow that waits, and resume it as soon as it does."""
         await self._submit(f"key {len(self._world.keys)}", WAITING[int(self._chance.random() * len(WAITING))])
         run_id = self._world.runs[-1] if self._world.runs else None
         for _ in range(8 if run_id is not None else 0):
@@ -105,13 +107,13 @@ class Client(Caller):
             await asyncio.sleep(0.01 * self._chance.random())
 
     async def resume_all(self, run_id: str) -> bool:
-        """Resume whatever waits in a run; False if nothing did, as far as is known."""
+        """Resume all waiting nodes of a run; return False if none waited, or if no answer says so."""
 
         async def resuming(gate: Gateway) -> list[str]:
-            run = await visible_run(gate.desk, run_id, tenant_id=None)
+            run = await gate.desk.open(run_id)
             live = sorted(node.node_id for node in run.execution.state.live_nodes() if node.status == "WAITING")
             for node_id in live:
-                await gate.desk.resume(run_id, node_id, 1, USER)
+                await gate.commands.resume(run_id, node_id, 1, SENDER)
             return live
 
         try:
@@ -122,7 +124,7 @@ class Client(Caller):
         return bool(resumed)
 
     async def list(self) -> None:
-        """Walk through all runs, two at a time; whatever is going on, no run is there twice."""
+        """List all runs, two per page: no run may appear twice, whatever happens meanwhile."""
 
         async def walking(gate: Gateway) -> list[str]:
             found: list[str] = []
@@ -142,9 +144,9 @@ class Client(Caller):
             self._world.violation("lists show every run once", f"a list shows a run twice: {found}")
 
     async def watch(self) -> None:
-        """Watch a run for a while: what one is shown never goes back."""
+        """Watch a run for a while: its version must never go back."""
         run_id = self._some_run()
-        if run_id is None or run_id in self._world.watched:  # those who watch the same run are told in any order
+        if run_id is None or run_id in self._world.watched:  # watchers of the same run receive updates in any order
             return
         self._world.watched.add(run_id)
 
@@ -152,10 +154,11 @@ class Client(Caller):
             seen = 0
             with gate.hub.watch(run_id, self.process.name) as watcher:
                 for _ in range(3):
-                    told = await watcher.next(1.0)
-                    if told is None:
+                    update = await watcher.next(1.0)
+                    snapshot = update.snapshot(records=False) if update is not None else None
+                    if snapshot is None:  # no change in time, or another program damaged the snapshot
                         continue
-                    version = msgspec.json.decode(bytes(told.snapshot(records=False)))["version"]
+                    version = msgspec.json.decode(bytes(snapshot))["version"]
                     if version < seen:
                         self._world.violation("watchers never see a run go back", f"{run_id}: {version} after {seen}")
                     seen = version

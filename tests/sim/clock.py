@@ -1,4 +1,4 @@
-"""The time as a simulated process has it: the loop's, and perhaps a little wrong."""
+"""The clock of a simulated process: the time of the loop, plus an error."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ START: Final = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class SimClock:
-    """Serves the Clock port; ``skew_sec`` is how far the process is off."""
+    """Serves the Clock port; ``skew_sec`` is its error."""
 
     def __init__(self, loop: SimLoop, skew_sec: float = 0.0) -> None:
         self._loop = loop

@@ -1,6 +1,6 @@
-"""What goes wrong in a world, chosen by its seed: some kinds of trouble, never all of them at once.
+"""Chooses the faults of a world by its seed.
 
-A world with every fault at once shows little: one hides the other. So each seed has a few kinds, some of them often.
+A world with every fault at once shows little, because faults hide each other. So each seed has a few kinds of faults.
 """
 
 import random
@@ -15,40 +15,40 @@ MANY: Final = 20
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """The trouble of one world."""
+    """The faults of one world."""
 
     rates: dict[Fate, float]
-    """How many calls meet which fate."""
+    """The share of calls that meet each fate."""
     hint_loss: float
-    """How many announcements of the log and of snapshots are lost."""
+    """The share of notifications of the log and of snapshots that are lost."""
     repeat: float
-    """How many deliveries come back early."""
+    """The share of deliveries that the queue repeats early."""
     crashes: int
     pauses: int
-    """Processes stopped, some for longer than the ack wait."""
+    """How many times a process pauses, sometimes for longer than the ack wait."""
     cuts: int
-    """Times a process cannot reach the store."""
+    """How many times a process cannot reach the store."""
     stops: int
-    """Workers told to stop, as by a deployment."""
+    """How many times a worker gets a stop signal, as in a deployment."""
     skew_sec: float
-    """How wrong clocks are at most."""
+    """The largest error of a clock."""
     slow_disk_sec: float
-    """How long a gateway's disk takes at most."""
+    """The longest time that a gateway's disk takes."""
     max_deliver: int
     sweeps: bool
-    """Do gateways sweep? Without, nothing goes wrong but with workers, and what they do must suffice by itself."""
+    """Whether gateways reconcile. Otherwise only workers have faults, and must recover without the reconciler."""
     wake_loss: float = 0.0
-    """How many wake-ups get lost where nobody sweeps: whoever sends them must not leave it at that."""
+    """The share of wake-ups that are lost, if no gateway reconciles: their sender must repeat them."""
 
     @override
     def __str__(self) -> str:
-        told = {name: value for name, value in msgspec.structs.asdict(self).items() if value}
-        told["rates"] = {str(fate): round(rate, 3) for fate, rate in self.rates.items()}
-        return ", ".join(f"{name}={value}" for name, value in told.items())
+        shown = {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+        shown["rates"] = {str(fate): round(rate, 3) for fate, rate in self.rates.items()}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def choose(chance: random.Random) -> Faults:
-    """The trouble a seed has in store."""
+    """Choose the faults of a world."""
     kinds = [fate for fate in FAULTS if chance.random() < 0.4]
     most = chance.choice([0.0, 0.03, 0.08, 0.15])
     if chance.random() < 0.3:
@@ -69,7 +69,7 @@ def choose(chance: random.Random) -> Faults:
 
 
 def _without_sweeps(chance: random.Random) -> Faults:
-    """Sweeps make up for much, and hide what makes them necessary: here are none."""
+    """Choose the faults of a world without reconcilers, which would repair, and so hide, faults of workers."""
     return Faults(
         rates={},
         hint_loss=chance.choice([0.0, 0.3, 1.0]),

@@ -1,4 +1,4 @@
-"""The flows simulated workers run: coroutines, so that no thread is needed; each tells the world that it was called."""
+"""The flows of simulated workers: coroutines, so that no thread is needed; each reports its calls to the world."""
 
 import asyncio
 import threading
@@ -41,7 +41,7 @@ def _taking(seconds: float) -> Then:
 
 
 class Opaque:
-    """What no tag covers: it is pickled."""
+    """A value of a type without a tag: it is pickled."""
 
     def __init__(self, time: int) -> None:
         self.time = time
@@ -54,7 +54,7 @@ class Opaque:
 
 
 def _values(time: int) -> dict[Any, Any]:
-    """What JSON cannot say; called again, the task would return something else."""
+    """A value that JSON cannot represent; each call of the task would return another one."""
     return {1: (time, {time}), "when": datetime(2026, 1, 1, tzinfo=UTC), "of": [b"x", Decimal("1.10"), float("inf")]}
 
 
@@ -69,7 +69,7 @@ async def _opaque(time: int) -> object:
 
 
 async def _lock(_time: int) -> object:
-    """What cannot be stored."""
+    """A value that cannot be stored."""
     await asyncio.sleep(0.05)
     return threading.Lock()
 
@@ -174,11 +174,11 @@ def _made(name: str, steps: Steps) -> Flow:
 FLOWS: Final = {name: _made(name, steps) for name, steps in _STEPS.items()}
 _EXTRA: Final = _quickly("extra", "renamed")
 WHOLE: Final = {name: _made(name, [*steps, *_EXTRA]) for name, steps in _STEPS.items()}
-"""Flows with every task that any edit of a flow has: whatever a run was started with, its code is here."""
+"""Flows with every task of every edit: they have the code of all runs."""
 
 
 def edited(chance: Random) -> dict[str, Flow]:
-    """The flows as one deploy has them: some with a task more or less, or renamed, and now and then one missing."""
+    """Return the flows of one deploy: some have a task more or less, or a renamed one; some flows are missing."""
     edits: list[Callable[[Steps], Steps]] = [
         *[lambda steps: steps] * 2,
         lambda steps: steps[:-1] or steps,
@@ -195,6 +195,6 @@ FAILING: Final = frozenset({"failing", "impatient", "lost"})
 """Flows that may end FAILED although nothing went wrong with the platform."""
 
 WAITING: Final = ("again", "approval", "impatient", "patient", "rounds", "twofold", "typed")
-"""Flows in which somebody is waited for."""
+"""Flows that wait for a user."""
 
 PARAMS: Final = {"items": [1, 2]}

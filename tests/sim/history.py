@@ -1,4 +1,4 @@
-"""What clients asked and were told, in the order of real time."""
+"""The requests of clients and their answers, in the order of real time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,33 +9,33 @@ import msgspec
 from typing_extensions import override
 
 UNKNOWN: Final = "unknown"
-"""No answer, or one that leaves open what became of it: perhaps it was done, perhaps it will be, perhaps never."""
+"""No answer, or an uncertain one: the request took effect, or will later, or never."""
 REFUSED: Final = "refused"
-"""It was not done, and never will be."""
+"""The request did not take effect, and never will."""
 ABSENT: Final = "absent"
 """There is no such run."""
 CREATED: Final = "created"
-"""There was no such execution, and now there is."""
+"""The request created the execution."""
 EXISTS: Final = "exists"
-"""There was one already."""
+"""The execution existed already."""
 
 
 @unique
 class Kind(StrEnum):
-    """What was asked."""
+    """The kind of a request."""
 
     SUBMIT = "submit"
     CREATE = "create"
-    """An execution somebody outside will drive."""
+    """Create an execution that an outsider will drive."""
     CANCEL = "cancel"
     GET = "get"
-    """How the run stands, from its log."""
+    """Read the status of the run from its log."""
     LOOK = "look"
-    """How the run stands, from its snapshot."""
+    """Read the status of the run from its snapshot."""
 
 
 class Operation(msgspec.Struct):
-    """A question and its answer; times count steps of the simulation."""
+    """A request and its answer; times count steps of the simulation."""
 
     kind: Kind
     run_id: str
@@ -43,13 +43,13 @@ class Operation(msgspec.Struct):
     answered: int | None = None
     answer: str = UNKNOWN
     position: int = 0
-    """Of a look: how much of the log the snapshot knew."""
+    """For ``LOOK``: the position in the log up to which the snapshot is current."""
     key: str | None = None
     client: str = ""
 
     @property
     def is_known(self) -> bool:
-        """Was there an answer that says what happened?"""
+        """Whether the answer says what happened."""
         return self.answered is not None and self.answer != UNKNOWN
 
     @override
@@ -66,15 +66,17 @@ class History:
 
     @contextmanager
     def asking(self, operation: Operation) -> Iterator[Operation]:
-        """Keep an operation; whoever asks fills in the answer."""
+        """Record an operation; the caller sets its answer."""
         self.operations.append(operation)
         yield operation
 
     def of(self, kind: Kind) -> list[Operation]:
-        """All of a kind."""
+        """Return all operations of a kind."""
         return [each for each in self.operations if each.kind is kind]
 
     def accepted(self) -> list[str]:
-        """Runs somebody was told are accepted, in the order in which they were."""
-        told = (each.run_id for each in self.operations if each.kind is Kind.SUBMIT and each.is_known and each.run_id)
-        return list(dict.fromkeys(told))
+        """Return the runs whose submission a gateway acknowledged, in the order of the submissions."""
+        accepted = (
+            each.run_id for each in self.operations if each.kind is Kind.SUBMIT and each.is_known and each.run_id
+        )
+        return list(dict.fromkeys(accepted))

@@ -1,8 +1,8 @@
-"""Is there an order in which the answers make sense? A search after Wing and Gong, for one run at a time.
+"""Checks that the answers about a run are linearizable, with the search of Wing and Gong.
 
-The model is a run that somebody else drives: it may start, end and converge by itself at any moment. Each operation
-must take effect at one moment between question and answer; one whose outcome nobody knows may do so at any later
-moment, or never. What was answered says which moments are possible.
+The model is a run that another process drives: it may start, end and converge by itself at any moment. Each operation
+must take effect at one moment between its request and its answer; one with an unknown outcome may take effect at any
+later moment, or never. The answer says which moments are possible.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ BY_ITSELF: Final[dict[str, tuple[str, ...]]] = {
 
 
 def reachable(state: str) -> set[str]:
-    """The state, and those a run comes to from there by itself."""
+    """Return the state, and the states that a run can reach from it without an operation."""
     found = {state}
     for following in BY_ITSELF[state]:
         found |= reachable(following)
@@ -33,28 +33,28 @@ def reachable(state: str) -> set[str]:
 
 
 def effect(operation: Operation, state: str) -> str | None:
-    """The state behind the operation, if it is done in this one; None if the answer does not fit."""
-    behind = told = state
+    """Return the state after the operation takes effect in this state; None if its answer does not fit."""
+    after = expected = state
     match operation.kind:
         case Kind.SUBMIT:  # the same request again has the same answer, however far the run is by then
-            behind, told = PENDING if state == ABSENT else state, PENDING
+            after, expected = PENDING if state == ABSENT else state, PENDING
         case Kind.CREATE:
-            behind, told = (PENDING, CREATED) if state == ABSENT else (state, EXISTS)
+            after, expected = (PENDING, CREATED) if state == ABSENT else (state, EXISTS)
         case Kind.CANCEL:
-            behind = told = CANCELLING if state in {PENDING, RUNNING} else state
+            after = expected = CANCELLING if state in {PENDING, RUNNING} else state
         case Kind.GET | Kind.LOOK:  # last of a closed set
             pass
-    return behind if not operation.is_known or operation.answer == told else None
+    return after if not operation.is_known or operation.answer == expected else None
 
 
 def is_linearizable(operations: Sequence[Operation]) -> bool:
-    """Can these operations on one run be put in an order that explains all answers?"""
+    """Return whether an order of these operations on one run explains all answers."""
     done = [each for each in operations if each.answer != REFUSED]
     return _Search([each for each in done if each.is_known or each.kind is not Kind.GET]).succeeds()
 
 
 class _Search:
-    """Tries all orders real time allows, each state of affairs once."""
+    """Tries all orders that real time allows, and each combination of open operations and state once."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._operations = sorted(operations, key=lambda each: each.asked)
@@ -65,21 +65,21 @@ class _Search:
         return self._fits(everything, ABSENT)
 
     def _fits(self, left: int, state: str) -> bool:
-        """Can what is left (a bit for each) be explained from here?"""
+        """Return whether an order of the operations left (a bit each) explains their answers from this state."""
         if not any(each.is_known for _, each in self._each(left)):
-            return True  # what nobody knows the outcome of need not happen
+            return True  # an operation with an unknown outcome need not take effect
         if (left, state) in self._failed:
             return False
         for place, operation in self._first(left):
             for now in reachable(state):
-                behind = effect(operation, now)
-                if behind is not None and self._fits(left & ~(1 << place), behind):
+                after = effect(operation, now)
+                if after is not None and self._fits(left & ~(1 << place), after):
                     return True
         self._failed.add((left, state))
         return False
 
     def _first(self, left: int) -> list[tuple[int, Operation]]:
-        """Those that may come first: asked before any other was answered."""
+        """Return the operations that may come first: those requested before any other was answered."""
         found = self._each(left)
         bound = min((each.answered for _, each in found if each.is_known and each.answered is not None), default=None)
         return [(place, each) for place, each in found if bound is None or each.asked <= bound]

@@ -1,9 +1,9 @@
-"""An event loop in which nothing is left to chance but what the seed decides.
+"""A deterministic event loop: the same seed gives the same order of callbacks.
 
-Time is virtual: it stands still while anything is left to do, then jumps to the next timer. Everything that runs
-belongs to a simulated *process*, carried along in a context variable. Inside a process callbacks run in the order
-asyncio promises; which process runs next is the seed's choice. Between any two callbacks a process can be stopped for a
-while, or die: then nothing of it runs any more, no ``finally`` either, just as after a SIGKILL.
+Time is virtual: it stands still while a callback is ready, then jumps to the next timer. Every callback belongs to a
+simulated *process*, which a context variable carries. Inside a process callbacks run in the order of asyncio; the seed
+decides which process runs next. Between any two callbacks a process can pause, or die: then none of its callbacks runs
+any more, and no ``finally`` either, as after a SIGKILL.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 MOST_STEPS: Final = 400_000
-"""A world that takes more callbacks than this goes round in circles."""
+"""A world that runs more callbacks than this is in an endless loop."""
 
 TEARDOWN_ROUNDS: Final = 20
 LAST_WAIT_SEC: Final = 60.0
 
 
 class StuckError(Exception):
-    """Nothing will ever happen any more, or far too much does."""
+    """No callback is left although the world has not ended, or the loop ran too many of them."""
 
 
 _process: contextvars.ContextVar["Process"] = contextvars.ContextVar("simulated process")
 
 
 class Process:
-    """Something that can be stopped and killed as a whole."""
+    """A group of callbacks that pause and die together."""
 
     __slots__ = ("alive", "context", "crash_at", "name", "pause_at", "paused", "ready", "steps")
 
@@ -47,9 +47,9 @@ class Process:
         self.steps = 0
         """How many callbacks it has run."""
         self.crash_at = -1
-        """Before which of them it dies."""
+        """The callback before which it dies; -1 for none."""
         self.pause_at = -1
-        """Before which of them it stands still."""
+        """The callback before which it pauses; -1 for none."""
         self.ready: deque[asyncio.Handle] = deque()
 
 
@@ -59,14 +59,14 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
         self.server = Process("server")
-        """What is not part of any process that can die: the store, the network, time itself."""
+        """The owner of the callbacks that no crash stops: those of the store and of the network."""
         self.on_crash: Callable[[Process], None] = lambda _process: None
         self.on_pause: Callable[[Process], None] = lambda _process: None
         self.at_work: Callable[[str, str], int] = lambda _run_id, _task: 1
-        """Told by tasks that they were called: of which run, under which name; says for the how manieth time."""
+        """Tasks call it with their run and name when they start; it returns how often this task was called."""
         self.disk_delay: Callable[[], float] = lambda: 0.0
         self.problems: list[str] = []
-        """Exceptions nobody caught."""
+        """Exceptions that no code caught."""
         self.steps = 0
         self._chance = chance.random
         self._now = 0.0
@@ -85,51 +85,51 @@ class SimLoop(asyncio.BaseEventLoop):
     # --- Processes ---------------------------------------------------------------------------------------------------
 
     def current(self) -> Process:
-        """Whose callback is running."""
+        """Return the process whose callback is running."""
         return _process.get(self.server)
 
     def process(self, name: str) -> Process:
-        """A new process."""
+        """Create a process."""
         made = Process(name)
         self._processes.append(made)
         return made
 
     def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin something inside a process."""
+        """Start a coroutine inside a process."""
         return self.create_task(work, context=process.context.copy())
 
     def start(self, process: Process, work: Coroutine[Any, Any, object]) -> None:
-        """Begin something inside a process that nobody waits for."""
+        """Start a coroutine inside a process, and do not wait for it."""
         _ = self.spawn(process, work)
 
     def later(self, process: Process, delay: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call back inside a process."""
+        """Schedule a callback inside a process."""
         self.call_at(self._now + delay, callback, *args, context=process.context)
 
     def server_later(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call back where no crash prevents it."""
+        """Schedule a callback that no crash stops."""
         self.call_at(self._now + delay, callback, *args, context=self.server.context)
 
     def kill(self, process: Process) -> None:
-        """Nothing of the process runs any more."""
-        process.alive = False  # what is ready stays where it is: see tear_down
+        """Stop the process for ever, without running any of its code."""
+        process.alive = False  # its ready callbacks stay in their queue: see tear_down
         if process in self._active:
             self._active.remove(process)
 
     def pause(self, process: Process) -> None:
-        """The process stands still; its timers fall due meanwhile."""
+        """Stop the process until ``unpause``; its timers become due meanwhile."""
         process.paused = True
         if process in self._active:
             self._active.remove(process)
 
-    def go_on(self, process: Process) -> None:
-        """The process wakes up, and finds everything that has happened meanwhile."""
+    def unpause(self, process: Process) -> None:
+        """Let a paused process run again, with all callbacks that became ready meanwhile."""
         if process.paused:
             process.paused = False
             if process.ready and process.alive:
                 self._active.append(process)
 
-    # --- What asyncio asks for ---------------------------------------------------------------------------------------
+    # --- The interface of asyncio ------------------------------------------------------------------------------------
 
     @override
     def call_soon(
@@ -161,19 +161,19 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is skipped when its time comes."""
+        """Do nothing: the loop skips cancelled timers when they become due."""
 
     def _write_to_self(self) -> None:
-        """There is no other thread."""
+        """Do nothing: there is no other thread."""
 
     def _process_events(self, event_list: object) -> None:
-        """There are no files."""
+        """Do nothing: there are no files."""
 
     @override
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """What would run in a thread runs here, after as long as the disk takes."""
+        """Run the function in the loop instead of a thread, after the disk delay."""
         done = self.create_future()
 
         def run() -> None:
@@ -181,7 +181,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
             try:
                 done.set_result(func(*args))
-            except Exception as error:  # noqa: BLE001 it belongs to whoever waits
+            except Exception as error:  # noqa: BLE001 the future raises it in the code that awaits it
                 done.set_exception(error)
 
         self.call_later(self.disk_delay(), run)
@@ -190,7 +190,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # --- Running -----------------------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """Until somebody says stop: let one process take one step, and time pass when none can."""
+        """Run one callback of one process at a time until the loop is stopped; advance time when none is ready."""
         chance, active = self._chance, self._active
         while not self._stopping:  # type: ignore[attr-defined]
             if not active:
@@ -221,7 +221,7 @@ class SimLoop(asyncio.BaseEventLoop):
         process.ready.append(handle)
 
     def _let_time_pass(self) -> None:
-        """Make everything ready that is due at the next moment."""
+        """Advance to the next timer, and make all timers that are due then ready."""
         if not self._timers:
             raise StuckError(f"nothing will happen any more, at {self._now:.1f} s")
         self._now = max(self._now, self._timers[0][0])
@@ -235,19 +235,18 @@ class SimLoop(asyncio.BaseEventLoop):
         task: asyncio.Task[Any] = asyncio.Task(work, loop=self, **options)
         context = options.get("context")
         process = self.current() if context is None else context.get(_process, self.server)
-        self._made.append(
-            (process, task)
-        )  # what a dead process leaves behind must not be collected: that would run its finally
+        # Collecting a task of a dead process would run its ``finally``, so the loop keeps a reference to each.
+        self._made.append((process, task))
         return task
 
     def _note_problem(self, _loop: object, context: dict[str, Any]) -> None:
-        if "handle" in context:  # not what is left of those who died
+        if "handle" in context:  # otherwise it is about a task of a dead process
             self.problems.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     # --- The end -----------------------------------------------------------------------------------------------------
 
-    def unheard(self) -> Iterator[BaseException]:
-        """What tasks of those who live died of without anybody asking."""
+    def unretrieved(self) -> Iterator[BaseException]:
+        """Return the exceptions of tasks of living processes that no code has retrieved."""
         for process, task in self._made:
             if process.alive and task.done() and getattr(task, "_log_traceback", False):
                 error = task.exception()
@@ -255,16 +254,16 @@ class SimLoop(asyncio.BaseEventLoop):
                     yield error
 
     def tear_down(self) -> None:
-        """Let everything go that is left, what the dead left behind as well, and close."""
+        """Cancel all tasks, also those of dead processes, and close the loop."""
         self.problems, self.steps = [], 0
         for process in self._processes:
             process.alive, process.paused, process.crash_at, process.pause_at = True, False, -1, -1
         self._active[:] = [process for process in self._processes if process.ready]
-        self.run_until_complete(self._let_go())
+        self.run_until_complete(self._cancel_all())
         self._made.clear()
         self.close()
 
-    async def _let_go(self) -> None:
+    async def _cancel_all(self) -> None:
         left: list[asyncio.Task[Any]] = []
         for _ in range(TEARDOWN_ROUNDS):
             left = [task for _, task in self._made if not task.done() and task is not asyncio.current_task()]

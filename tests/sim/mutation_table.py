@@ -1,4 +1,4 @@
-"""Which seed finds which planted bug: searches, and writes the table of docs/simulator.md and what the tests try first.
+"""Searches for seeds that find the planted bugs; writes the table in docs/simulator.md, and the seeds for the tests.
 
 ``python -m tests.sim.mutation_table``; ``--seeds`` says how many to try for each.
 """
@@ -20,19 +20,19 @@ BEGIN, END = "<!-- mutations: begin -->", "<!-- mutations: end -->"
 
 
 class Find(msgspec.Struct, frozen=True):
-    """How a planted bug was found."""
+    """The seed that finds a planted bug, and the invariant that it violates."""
 
     seed: int
     invariant: str
 
 
 def known_finds() -> dict[str, Find]:
-    """What was found when the table was last made."""
+    """Return the finds of the last search."""
     return msgspec.json.decode(FOUND.read_bytes(), type=dict[str, Find]) if FOUND.exists() else {}
 
 
 def search(name: str, seeds: int, known: Find | None) -> Find | None:
-    """A seed that finds the planted bug: the one that did before if it still does, else the first among so many."""
+    """Return a seed that finds the planted bug: the known one if it still does, else the first of this many."""
     first = [] if known is None else [known.seed]
     with MUTATIONS[name]():
         for seed in [*first, *range(seeds)]:
@@ -43,7 +43,7 @@ def search(name: str, seeds: int, known: Find | None) -> Find | None:
 
 
 def table(found: dict[str, Find]) -> str:
-    """The finds, in Markdown."""
+    """Return the finds as a Markdown table."""
     rows = ["| planted bug | what it is | seed | what notices |", "|---|---|---|---|"]
     for name in MUTATIONS:
         about = (MUTATIONS[name].__doc__ or "").strip().partition("\n")[0]
@@ -54,7 +54,7 @@ def table(found: dict[str, Find]) -> str:
 
 
 def main() -> int:
-    """Search, and write; 1 if some planted bug is not found."""
+    """Search, and write the results; return 1 if no seed finds one of the bugs."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.mutation_table")
     parser.add_argument("--seeds", type=int, default=400, help="how many seeds to try for each")
     given = parser.parse_args()

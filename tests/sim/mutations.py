@@ -1,34 +1,39 @@
 """Bugs planted in the real code, one method each, to see whether the simulator finds them.
 
 Each is a context manager that replaces one method of a real class, and puts it back. None of them is far-fetched: each
-is a line somebody could have forgotten. Those about commands from outside are in ``outside_mutations.py``.
+is a line that a programmer could forget. Those about commands from outside are in ``outside_mutations.py``.
 """
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.snapshots import MemorySnapshots
-from pyoco_server.adapters.readmodel import SqliteRunIndex
-from pyoco_server.app.auditing import SnapshotAudit
-from pyoco_server.app.driver import Driver
-from pyoco_server.app.fencing import Fence
-from pyoco_server.app.held_runs import HeldRuns
-from pyoco_server.app.idempotency import Once
+from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.app.ports import Delivery, LogConflictError, SnapshotChange, UnavailableError
-from pyoco_server.app.run import Run
-from pyoco_server.app.run_desk import OpenRun, RunDesk
-from pyoco_server.app.starting import Starter
-from pyoco_server.app.submitting import Submitter
-from pyoco_server.app.work import Work
+from pyoco_server.app.recovery.held_runs import HeldRuns
+from pyoco_server.app.recovery.snapshot_audit import SnapshotAudit
+from pyoco_server.app.runs import commands as run_commands
+from pyoco_server.app.runs.commands import RunCommands, Sender
+from pyoco_server.app.runs.run_log import OpenRun, RunLog
+from pyoco_server.app.runs.submit import IdempotentSubmitter, Submitter
+from pyoco_server.app.runtime.attempt import Outcome, Succeeded
+from pyoco_server.app.runtime.driver import RunDriver
+from pyoco_server.app.runtime.node_commands import NodeCommands
+from pyoco_server.app.runtime.node_executor import NodeExecutor
+from pyoco_server.app.runtime.recompute import Recomputer
+from pyoco_server.app.runtime.run import Run
+from pyoco_server.app.runtime.start_fence import FencedExecutor
 from pyoco_server.core import Actor, CommandRejected, Event
 from pyoco_server.core.commands import FailNode
+from pyoco_server.flows.model import TaskSpec
 from pyoco_server.worker import job_handler, worker
-from pyoco_server.worker.dispositions import Ack, Disposition
-from pyoco_server.worker.driven_run import DrivenRun
+from pyoco_server.worker.active_run import ActiveRun
 from pyoco_server.worker.job_handler import JobHandler
+from pyoco_server.worker.settlement import Ack, Settlement
 from tests.sim.network import at_once
 from tests.sim.outside_mutations import OUTSIDE
 from tests.sim.planting import Mutation, kept_in, replaced
@@ -50,7 +55,28 @@ def drive_on_the_flow_of_today() -> Iterator[None]:
 @_mutation
 def start_what_has_no_code() -> Iterator[None]:
     """A task whose function is missing is started all the same."""
-    with replaced(Starter, "lacks", lambda *_: None):
+    with replaced(NodeCommands, "lacks", lambda *_: None):
+        yield
+
+
+@_mutation
+def compute_again_without_an_attempt() -> Iterator[None]:
+    """A lost result is computed again by a call that the log does not have."""
+
+    async def attempt(
+        self: Recomputer, _needing: str, _chain: tuple[str, ...], node_id: str, task: TaskSpec
+    ) -> Outcome:
+        """Call the task and keep what it returns."""
+        call = self._caller.begin(node_id, task, self._executor)
+        try:
+            outcome = await call.run()
+        finally:
+            self._caller.finished(node_id)
+        if isinstance(outcome, Succeeded):
+            self._keeper.hand_over(self._keeper.owner(node_id), outcome.value)
+        return outcome
+
+    with replaced(Recomputer, "_attempt", attempt):
         yield
 
 
@@ -70,7 +96,7 @@ def forget_held_runs() -> Iterator[None]:
 
 @_mutation
 def drop_the_compare_and_set() -> Iterator[None]:
-    """The log takes a commit wherever it ends."""
+    """The log accepts a commit at any position."""
     original = MemoryEventLog.append
 
     async def append(
@@ -85,7 +111,7 @@ def drop_the_compare_and_set() -> Iterator[None]:
 
 @_mutation
 def a_conflict_reported_as_success() -> Iterator[None]:
-    """A commit the log refuses is said to be there."""
+    """A commit that the log refuses is reported as appended."""
     original = MemoryEventLog.append
 
     async def append(
@@ -139,13 +165,13 @@ def index_takes_part_of_a_batch() -> Iterator[None]:
 @_mutation
 def idempotency_key_ignored() -> Iterator[None]:
     """The same request again is another run."""
-    original = Once.submit
+    original = IdempotentSubmitter.submit
 
-    async def submit(once: Once, *args: Any, key: str | None, **options: Any) -> Any:
+    async def submit(once: IdempotentSubmitter, *args: Any, key: str | None, **options: Any) -> Any:
         del key
         return await original(once, *args, key=None, **options)
 
-    with replaced(Once, "submit", submit):
+    with replaced(IdempotentSubmitter, "submit", submit):
         yield
 
 
@@ -165,8 +191,8 @@ def accepted_before_it_is_durable() -> Iterator[None]:
 
 
 @_mutation
-def take_back_what_others_submitted() -> Iterator[None]:
-    """Whoever was not answered cancels the run another has submitted under the same key."""
+def retract_what_others_submitted() -> Iterator[None]:
+    """A submission without an answer cancels the run that another client submitted under the same key."""
     original = Submitter.submit
 
     async def submit(submitter: Submitter, submission: Any, actor: Actor, **options: Any) -> Any:
@@ -181,52 +207,81 @@ def take_back_what_others_submitted() -> Iterator[None]:
 
 @_mutation
 def cancel_answered_before_it_is_durable() -> Iterator[None]:
-    """The log did not answer, and the client is told CANCELLING."""
-    original = RunDesk.cancel
+    """The log did not answer, and the client gets the answer CANCELLING."""
+    original = RunCommands.cancel
 
-    async def cancel(desk: RunDesk, run_id: str, actor: Actor, reason: str | None = None) -> Any:
+    async def cancel(commands: RunCommands, run_id: str, sender: Sender, reason: str | None = None) -> Any:
         try:
-            return await original(desk, run_id, actor, reason)
+            return await original(commands, run_id, sender, reason)
         except UnavailableError:
             return {"run_id": run_id, "status": "CANCELLING"}
 
-    with replaced(RunDesk, "cancel", cancel):
+    with replaced(RunCommands, "cancel", cancel):
+        yield
+
+
+@_mutation
+def cancel_answered_from_the_snapshot() -> Iterator[None]:
+    """A cancel of a run whose snapshot says RUNNING is answered CANCELLING, and nothing is appended."""
+    original = RunCommands.cancel
+
+    async def cancel(commands: RunCommands, run_id: str, sender: Sender, reason: str | None = None) -> Any:
+        stored = await commands._run_log.stored_snapshot(run_id)
+        if stored is not None and stored.get("status") == "RUNNING":
+            return {**stored, "status": "CANCELLING"}
+        return await original(commands, run_id, sender, reason)
+
+    with replaced(RunCommands, "cancel", cancel):
+        yield
+
+
+@_mutation
+def resumed_node_awaits_no_worker() -> Iterator[None]:
+    """A command that resumes a node does not see that the node needs a worker, and queues no wake-up."""
+    with replaced(run_commands, "_awaits_worker", lambda _run, _node_id: False):
+        yield
+
+
+@_mutation
+def every_request_with_a_key_creates_an_execution() -> Iterator[None]:
+    """The id of an execution does not come from the Idempotency-Key of the request that creates it."""
+    with replaced(run_commands, "_new_execution_id", lambda _sender: str(uuid.uuid4())):
         yield
 
 
 @_mutation
 def forget_the_wake_up_after_resume() -> Iterator[None]:
-    """A wait is resumed, and no worker is told."""
+    """A wait is resumed, and no wake-up is queued."""
 
-    async def wake(_desk: RunDesk, _run: OpenRun, *, rescue: bool = False) -> None:
+    async def wake(_desk: RunLog, _run: OpenRun, *, rescue: bool = False) -> None:
         del rescue
 
-    with replaced(RunDesk, "wake", wake):
+    with replaced(RunLog, "wake", wake):
         yield
 
 
 @_mutation
 def sweep_without_rereading_the_log() -> Iterator[None]:
-    """A wait past its deadline fails without a look whether somebody has resumed it meanwhile."""
-    original = RunDesk.expire
+    """A wait past its deadline fails, although the log may say that it was resumed meanwhile."""
+    original = RunLog.expire
 
-    async def expire(desk: RunDesk, run_id: str, node_id: str, actor: Actor) -> Any:
+    async def expire(desk: RunLog, run_id: str, node_id: str, actor: Actor) -> Any:
         run = await desk.open(run_id)
         if "default" in (run.projection.deadline_of(node_id) or {}):
             return await original(desk, run_id, node_id, actor)
         error = {"code": "WAIT_DEADLINE", "message": "too late"}
         failing = FailNode(execution_id=run_id, actor=actor, node_id=node_id, error=error, retryable=False)
         await run.execution.do(failing)
-        await desk.write(run)
+        await desk.update_snapshot(run)
         return run.snapshot()
 
-    with replaced(RunDesk, "expire", expire):
+    with replaced(RunLog, "expire", expire):
         yield
 
 
 @_mutation
-def nobody_audits_snapshots() -> Iterator[None]:
-    """A snapshot nobody wrote and nobody heard of stays behind its log."""
+def snapshots_are_not_audited() -> Iterator[None]:
+    """A snapshot that was not written stays behind its log if no process was notified of the append."""
 
     async def audit(_audit: SnapshotAudit) -> None:
         return
@@ -240,22 +295,22 @@ def nobody_audits_snapshots() -> Iterator[None]:
 
 @_mutation
 def ack_before_the_terminal_commit() -> Iterator[None]:
-    """The job is done with before the run is."""
-    original = DrivenRun.drive
+    """The job is acknowledged before the run has ended."""
+    original = ActiveRun.drive
 
-    async def drive(driven: DrivenRun, driven_by: str) -> Any:
+    async def drive(driven: ActiveRun, driven_by: str) -> Any:
         await driven.delivery.ack()
         return await original(driven, driven_by)
 
-    with replaced(DrivenRun, "drive", drive):
+    with replaced(ActiveRun, "drive", drive):
         yield
 
 
 @_mutation
 def every_wake_up_is_needless() -> Iterator[None]:
-    """A wake-up is done with as soon as it comes."""
+    """Every wake-up is acknowledged without effect."""
 
-    async def needless(_handler: JobHandler, _job: Any, _known: Any, _delivery: Delivery) -> Disposition | None:
+    async def needless(_handler: JobHandler, _job: Any, _known: Any, _delivery: Delivery) -> Settlement | None:
         return Ack()
 
     with replaced(JobHandler, "_needless_wake_up", needless):
@@ -264,76 +319,76 @@ def every_wake_up_is_needless() -> Iterator[None]:
 
 @_mutation
 def ack_a_cancel_that_has_not_converged() -> Iterator[None]:
-    """A run that is to be cancelled is let go of at once, and its job with it."""
+    """A run that is to be cancelled is released at once, and its job is acknowledged."""
     original = JobHandler._after
 
-    def interrupt(driver: Driver, _node_id: str) -> None:
+    def interrupt(driver: RunDriver, _node_id: str) -> None:
         driver._at_rest.set()
 
-    def after(handler: JobHandler, rest: Any, job: Any, driven: DrivenRun) -> Disposition:
+    def after(handler: JobHandler, rest: Any, job: Any, driven: ActiveRun) -> Settlement:
         return Ack() if driven.run.state.is_cancel_requested else original(handler, rest, job, driven)
 
-    with replaced(Driver, "_interrupt", interrupt), replaced(JobHandler, "_after", after):
+    with replaced(RunDriver, "_interrupt", interrupt), replaced(JobHandler, "_after", after):
         yield
 
 
 @_mutation
 def take_over_without_fencing() -> Iterator[None]:
-    """Whoever was away begins what they meant to begin, however late it is."""
-    with replaced(Fence, "_is_late", lambda _fence: False):
+    """A worker that was paused calls the function, however late it is."""
+    with replaced(FencedExecutor, "_is_late", lambda _fence: False):
         yield
 
 
 @_mutation
 def a_wait_begins_twice() -> Iterator[None]:
-    """A node is put to wait although the commit that began it has done so, and somebody has resumed it since."""
+    """A node is put to wait although the commit that started it did so, and it was resumed since."""
 
-    async def wait(work: Work, node_id: str, spec: Any) -> None:
+    async def wait(nodes: NodeExecutor, node_id: str, spec: Any, _children: Any, _attempt: int) -> None:
         with contextlib.suppress(CommandRejected):
-            await work._execution.do(work._starter.waiting(node_id, spec), observed=True)
+            await nodes._execution.do(nodes._commands.waiting(node_id, spec), observed=True)
 
-    with replaced(Work, "_wait", wait):
+    with replaced(NodeExecutor, "_wait", wait):
         yield
 
 
 @_mutation
 def ignore_the_attempt() -> Iterator[None]:
-    """What an old attempt led to is told as if it were the newest."""
-    original = Work._report
+    """The outcome of an old attempt is reported as that of the newest."""
+    original = NodeExecutor._report
 
-    async def tell(work: Work, node_id: str, outcome: Any) -> None:
+    async def late(work: NodeExecutor, node_id: str, outcome: Any) -> None:
         await work._execution.load()
         await original(work, node_id, work._execution.state.nodes[node_id].attempt, outcome)
 
-    async def report(work: Work, node_id: str, _attempt: int, outcome: Any) -> None:
-        await asyncio.shield(asyncio.ensure_future(tell(work, node_id, outcome)))  # also by whoever is told to let go
+    async def report(work: NodeExecutor, node_id: str, _attempt: int, outcome: Any) -> None:
+        await asyncio.shield(asyncio.ensure_future(late(work, node_id, outcome)))  # also when the driver abandons it
 
-    with replaced(Work, "_report", report):
+    with replaced(NodeExecutor, "_report", report):
         yield
 
 
 @_mutation
 def a_timeout_taken_for_a_failure() -> Iterator[None]:
-    """The log did not answer when a success was told, so the node is said to have failed."""
-    original = Work._report
+    """The log did not answer when a success was reported, so the node is reported as failed."""
+    original = NodeExecutor._report
 
-    async def report(work: Work, node_id: str, attempt: int, outcome: Any) -> None:
+    async def report(work: NodeExecutor, node_id: str, attempt: int, outcome: Any) -> None:
         try:
             await original(work, node_id, attempt, outcome)
         except UnavailableError as error:
-            await work._tell(FailNode, node_id, error={"code": "TIMEOUT", "message": str(error)}, retryable=False)
+            await work._recorder.fail(node_id, {"code": "TIMEOUT", "message": str(error)}, attempt=attempt)
 
-    with replaced(Work, "_report", report):
+    with replaced(NodeExecutor, "_report", report):
         yield
 
 
 @_mutation
 def the_second_delivery_counts_as_the_last() -> Iterator[None]:
-    """A run whose job comes back once is given up on."""
+    """A run whose job is delivered a second time is ended as failed."""
     original = JobHandler._handle
 
     async def handle(handler: JobHandler, job: Any, delivery: Delivery) -> Any:
-        known = await handler._known.of(job, delivery)
+        known = await handler._lookup.of(job, delivery)
         if known is None or known.state.is_terminal or delivery.times_delivered < 2 or job.wake:
             return await original(handler, job, delivery)
         return job_handler.Handled(await handler._give_up(job, known, delivery), delivery)
@@ -344,7 +399,7 @@ def the_second_delivery_counts_as_the_last() -> Iterator[None]:
 
 @_mutation
 def a_stop_kills_the_worker() -> Iterator[None]:
-    """Slots that are made to stop are taken for slots that died."""
+    """Slots that are stopped are taken for slots that died."""
 
     async def until_one_dies(tasks: Sequence[asyncio.Task[Any]], stopping: asyncio.Task[Any]) -> None:
         side = asyncio.gather(*tasks)

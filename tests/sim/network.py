@@ -1,6 +1,6 @@
-"""Between the processes and the store: calls that take time, get lost, are done unheard, or are done long after.
+"""The network between processes and store: it delays calls, loses them or their answers, or delivers them late.
 
-A call is on its way by itself once it was made: it arrives although whoever made it has died meanwhile.
+A call that was made can arrive after its caller has died.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ TIMEOUT_SEC: Final = 1.0
 
 @unique
 class Fate(StrEnum):
-    """What becomes of a call."""
+    """What happens to a call."""
 
     DONE = "done"
     LOST = "lost"
-    """It does not arrive; nobody answers."""
+    """It does not arrive, and has no answer."""
     UNANSWERED = "lost ack"
-    """It is done; nobody answers."""
+    """It takes effect, and has no answer."""
     ERRED = "stored but errored"
-    """It is done; the answer is an error."""
+    """It takes effect, and the answer is an error."""
     GHOST = "ghost"
-    """Nobody answers in time, and after that it is done."""
+    """It has no answer in time, and takes effect afterwards."""
     SLOW = "slow"
-    """It is done and answered, late."""
+    """It takes effect late, and its answer comes late."""
 
 
 FAULTS: Final = (Fate.LOST, Fate.UNANSWERED, Fate.ERRED, Fate.GHOST, Fate.SLOW)
@@ -43,7 +43,7 @@ READ_FAULTS: Final = (Fate.LOST, Fate.SLOW)
 
 
 class Line(NamedTuple):
-    """Something that happened."""
+    """A line of the trace."""
 
     at: float
     process: str
@@ -55,12 +55,12 @@ class Line(NamedTuple):
 
 
 class Network:
-    """Carries calls; ``rates`` says how often which fault befalls one."""
+    """Carries calls; ``rates`` has the probability of each fault."""
 
     def __init__(self, loop: SimLoop, chance: random.Random) -> None:
         self.rates: dict[Fate, float] = {}
         self.hint_loss = 0.0
-        """How many announcements get lost."""
+        """The share of notifications that are lost."""
         self.cut_off: set[str] = set()
         """Processes whose calls do not get through."""
         self.trace: list[Line] = []
@@ -69,13 +69,13 @@ class Network:
         self._chance = chance
 
     def note(self, what: str, process: Process | None = None) -> None:
-        """Write something into the trace."""
+        """Add a line to the trace."""
         self.trace.append(Line(self._loop.time(), (process or self._loop.current()).name, what))
 
     async def call(self, name: str, call: Call[R], *, reads: bool = False, fate: Fate | None = None) -> R:
-        """Have ``call`` done at the store; UnavailableError if no answer comes, whatever became of it.
+        """Make a call to the store; raise UnavailableError if no answer comes, whether it took effect or not.
 
-        ``fate`` is for whoever has decided what becomes of it.
+        ``fate`` replaces the random choice.
         """
         if self.is_over:
             raise asyncio.CancelledError
@@ -98,13 +98,13 @@ class Network:
                 later(QUICK_SEC * chance(), self._arrive, name, call, None, 0.0)
                 later(QUICK_SEC, _refuse, answer, name)
             case Fate.GHOST:
-                given_up = TIMEOUT_SEC * chance()
-                later(given_up, _refuse, answer, name)
-                later(given_up + 3 * TIMEOUT_SEC * chance(), self._arrive, name, call, None, 0.0)
+                timed_out = TIMEOUT_SEC * chance()
+                later(timed_out, _refuse, answer, name)
+                later(timed_out + 3 * TIMEOUT_SEC * chance(), self._arrive, name, call, None, 0.0)
         return await answer
 
-    def tell(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
-        """Announce something to a process, if it is not lost on the way."""
+    def notify(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
+        """Schedule a callback in a process, unless the notification is lost."""
         if self.is_over or self._chance.random() < self.hint_loss or process.name in self.cut_off:
             return
         self._loop.later(process, QUICK_SEC * self._chance.random(), callback, *args)
@@ -126,7 +126,7 @@ class Network:
             return
         try:
             found = at_once(call())
-        except Exception as error:  # noqa: BLE001 whatever the store says is for whoever asked
+        except Exception as error:  # noqa: BLE001 the caller receives every error of the store
             self.note(f"    {name}: {type(error).__name__}")
             if answer is not None:
                 self._loop.server_later(back_sec, _raise, answer, error)
@@ -136,7 +136,7 @@ class Network:
 
 
 def at_once(call: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that has nothing to wait for."""
+    """Run a coroutine that never waits."""
     try:
         call.send(None)
     except StopIteration as end:

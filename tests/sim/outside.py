@@ -1,18 +1,18 @@
-"""Executions that are driven from outside: the graphs they are on, and what those who drive them were told."""
+"""Executions on registered graphs, which outsiders drive: their graphs, the commands and the answers."""
 
 from typing import Any, Final
 
 import msgspec
 from typing_extensions import override
 
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.core.json_codec import JsonObject
 from tests.sim.history import UNKNOWN
 
 EVERY: Final = 5
-"""One world in so many has outsiders."""
+"""One of this many worlds has outsiders."""
 WHICH: Final = 2
 LATE_SEC: Final = 30.0
-"""An execution somebody forgot is gone on with so long after the last fault, and not before."""
+"""An abandoned execution is resumed this long after the last fault, and not before."""
 
 
 def _node(node_id: str, node_type: str = "Task", **options: Any) -> JsonObject:
@@ -47,18 +47,18 @@ GRAPH_IDS: Final = sorted(GRAPHS)
 
 
 def has_outsiders(seed: int) -> bool:
-    """Are there any in the world of this seed? The others are as they were before there were outsiders."""
+    """Return whether the world of this seed has outsiders; they change nothing in the other worlds."""
     return seed % EVERY == WHICH
 
 
 class Given(msgspec.Struct):
-    """A command somebody outside gave, and what it was answered."""
+    """A command of an outsider, and its answer."""
 
     execution_id: str
     fields: JsonObject
     key: str | None
     is_taken: bool = False
-    """Was it answered with what it led to? Otherwise it was refused, or nobody knows."""
+    """Whether a gateway accepted it. Otherwise it was refused, or its outcome is unknown."""
     event_ids: list[str] = []
     refusal: str | None = None
 
@@ -69,32 +69,32 @@ class Given(msgspec.Struct):
 
 
 class Outside:
-    """What all outsiders of a world know together."""
+    """What the outsiders of a world know in common."""
 
     def __init__(self) -> None:
         self.wanted: list[tuple[JsonObject, str | None]] = []
-        """Executions somebody asked for: what was asked, and under which key."""
+        """The fields and the key of each request to create an execution."""
         self.executions: list[str] = []
-        """Those somebody was told of."""
+        """Executions that a gateway has confirmed."""
         self.left: set[str] = set()
-        """Of these, the ones nobody goes on with for a long time."""
+        """Those of them that outsiders abandon for a long time."""
         self.versions: dict[str, int] = {}
-        """The highest version of each that somebody was told."""
+        """The highest version of each that an answer had."""
         self.given: list[Given] = []
         self.archiving: set[str] = set()
-        """Executions somebody wanted put away, and was not told that they are."""
+        """Executions with an archive command that no gateway has confirmed yet."""
 
     def note(self, execution_id: str, *, is_left: bool) -> None:
-        """Somebody was told that an execution is there."""
+        """Record that a gateway has confirmed an execution."""
         if execution_id not in self.executions:
             self.executions.append(execution_id)
             if is_left:
                 self.left.add(execution_id)
 
     def note_version(self, execution_id: str, version: int) -> None:
-        """Somebody was told how many events there are."""
+        """Record the version in an answer."""
         self.versions[execution_id] = max(version, self.versions.get(execution_id, 0))
 
     def of(self, execution_id: str) -> list[Given]:
-        """The commands given to an execution."""
+        """Return the commands given to an execution."""
         return [each for each in self.given if each.execution_id == execution_id]

@@ -1,14 +1,14 @@
-"""Bugs planted where commands from outside are taken, and where those they concern are told."""
+"""Bugs planted where commands from outside are accepted, and where workers and clients are notified of them."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyoco_server.app import command_desk
-from pyoco_server.app.command_desk import Answer, Asked, CommandDesk
-from pyoco_server.app.execution import Decision, Execution
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.waking import WakeUps
-from pyoco_server.core import Commit, Event, ExecutionState, decode_command
+from pyoco_server.app.runs import commands as run_commands
+from pyoco_server.app.runs.commands import CommandResult, RunCommands, Sender
+from pyoco_server.app.runs.job import WakeUpQueue
+from pyoco_server.app.runtime.execution import Decision, Execution
+from pyoco_server.core import Command, Commit, Event, ExecutionState
 from tests.sim.planting import Mutation, kept_in, replaced
 
 OUTSIDE: Final[dict[str, Mutation]] = {}
@@ -17,26 +17,25 @@ _mutation = kept_in(OUTSIDE)
 
 @_mutation
 def a_command_answered_before_it_is_durable() -> Iterator[None]:
-    """The log did not answer, and whoever gave the command is told what it leads to."""
-    original = CommandDesk.give
+    """The log did not answer, and the client is answered with the effect of its command."""
+    original = RunCommands.give
 
-    async def give(desk: CommandDesk, execution_id: str, asked: Asked) -> Answer:
-        run = await desk._desk.open(execution_id)
+    async def give(commands: RunCommands, command: Command, sender: Sender) -> CommandResult:
+        run = await commands._run_log.open(command.execution_id)
         try:
-            return await original(desk, execution_id, asked)
+            return await original(commands, command, sender)
         except UnavailableError:
-            command = decode_command({**asked.fields, "executionId": execution_id})
             made = run.execution.step(run.execution.state, command)
             run.execution._take(made.events, made.state)
-            return Answer(execution_id, made.events, run)
+            return CommandResult(command.execution_id, made.events, run)
 
-    with replaced(CommandDesk, "give", give):
+    with replaced(RunCommands, "give", give):
         yield
 
 
 @_mutation
 def a_command_retried_without_rereading_the_log() -> Iterator[None]:
-    """Somebody else was quicker; what was worked out from the state before is appended behind theirs."""
+    """Another client was first; a decision on the state before is appended behind its commit."""
     original = Execution.decide
 
     async def decide(execution: Execution, decision: Decision, **options: Any) -> list[Event]:
@@ -47,7 +46,7 @@ def a_command_retried_without_rereading_the_log() -> Iterator[None]:
                 made.append(decision(state))
             return made[0]
 
-        is_command = decision.__qualname__.startswith("CommandDesk.give.")
+        is_command = decision.__qualname__.startswith("RunCommands.give.")
         return await original(execution, once if is_command else decision, **options)
 
     with replaced(Execution, "decide", decide):
@@ -56,14 +55,14 @@ def a_command_retried_without_rereading_the_log() -> Iterator[None]:
 
 @_mutation
 def the_key_of_a_command_ignored() -> Iterator[None]:
-    """The same command again, because nobody had answered, is done again."""
-    with replaced(command_desk, "_was_given", lambda _events, _key, _command: False):
+    """A command that is repeated because there was no answer is done again."""
+    with replaced(run_commands, "_was_handled", lambda _events, _key, _command: False):
         yield
 
 
 @_mutation
 def an_execution_answered_before_it_is_durable() -> Iterator[None]:
-    """The log did not answer when an execution was created, and it is said to be there."""
+    """The log did not answer when an execution was created, and the client is answered that it exists."""
     original = Execution.do
 
     async def do(execution: Execution, command: Any, **options: Any) -> list[Event]:
@@ -82,6 +81,6 @@ def an_execution_answered_before_it_is_durable() -> Iterator[None]:
 
 @_mutation
 def a_wake_up_is_tried_once() -> Iterator[None]:
-    """A wake-up that gets lost is left to the sweep."""
-    with replaced(WakeUps, "send", WakeUps.send_once):
+    """A wake-up that gets lost is left to the reconciler."""
+    with replaced(WakeUpQueue, "send", WakeUpQueue.send_once):
         yield

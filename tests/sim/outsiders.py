@@ -1,23 +1,22 @@
-"""Workers of somebody else's: they drive executions on registered graphs by the core's own commands, over a gateway.
+"""Outsiders: workers that drive executions on registered graphs with the core's commands, through a gateway.
 
-Several of them race on the same executions. What one of them was not answered may have happened, may still happen, or
-may never: it looks again, or says the same again under the same key.
+Several of them race on the same executions. A command without an answer may have taken effect, may do so later, or
+never: the outsider looks again, or repeats the command under the same key.
 """
 
 import asyncio
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from pyoco_server.app.command_desk import Answer, Asked
-from pyoco_server.app.idempotency import IdempotencyKeyError
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.run_desk import RunNotFoundError
-from pyoco_server.app.run_queries import visible_run
-from pyoco_server.app.statuses import run_status
-from pyoco_server.core import CommandRejected, ExecutionState, NodeStatus
+from pyoco_server.app.runs.commands import CommandResult, Sender
+from pyoco_server.app.runs.run_log import OpenRun, RunNotFoundError
+from pyoco_server.app.runs.submit import IdempotencyKeyError
+from pyoco_server.app.snapshots.status import run_status
+from pyoco_server.core import Actor, ActorKind, CommandRejected, ExecutionState, NodeStatus
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.core.state import NodeState
-from pyoco_server.core.wire import JsonObject
-from pyoco_server.gateway.outages import in_time
+from pyoco_server.gateway.timeouts import in_time
 from tests.sim.asking import Caller, NoAnswerError
 from tests.sim.history import CREATED, EXISTS, Kind, Operation
 from tests.sim.outside import GRAPH_IDS, Given
@@ -37,15 +36,15 @@ class Outsider(Caller):
         self._outside = world.outside
         self._count = 0
         self._seen: dict[str, ExecutionState] = {}
-        """Executions as they were when this one last looked."""
+        """The state of executions when this outsider last looked."""
 
     @property
     def name(self) -> str:
-        """What it calls itself."""
+        """Its worker id."""
         return self.process.name
 
     async def act(self, times: int, within_sec: float) -> None:
-        """Do this and that for a while."""
+        """Create an execution, then do random deeds for a while."""
         chance = self._chance
         deeds = (*[self.drive] * 14, self.create, self.create, self.cancel, self.get, self.look, self.resume_a_run)
         await self.create()
@@ -56,7 +55,7 @@ class Outsider(Caller):
     # --- Executions --------------------------------------------------------------------------------------------------
 
     async def create(self) -> None:
-        """Create an execution; sometimes one that another has created, or may have."""
+        """Create an execution; sometimes repeat a request that this or another outsider has sent."""
         chance, wanted = self._chance, self._outside.wanted
         if wanted and chance.random() < 0.3:
             fields, key = wanted[int(chance.random() * len(wanted))]
@@ -66,18 +65,18 @@ class Outsider(Caller):
             if chance.random() < 0.5:
                 fields, key = {**fields, "executionId": f"execution-{len(wanted)}"}, None
             wanted.append((fields, key))
-        told = str(key or fields["executionId"])
-        operation = Operation(Kind.CREATE, "", self._loop.steps, key=told, client=self.name)
+        name = str(key or fields["executionId"])
+        operation = Operation(Kind.CREATE, "", self._loop.steps, key=name, client=self.name)
         with self._history.asking(operation):
             try:
                 answer = await self._ask(
-                    f"create {told}", lambda gate: in_time(gate.commands.create(self._asked(fields, key)))
+                    f"create {name}", lambda gate: in_time(gate.commands.create_from(fields, self._sender(key)))
                 )
                 operation.run_id, operation.answer = answer.execution_id, CREATED if answer.events else EXISTS
             except CommandRejected as error:
                 operation.run_id, operation.answer = error.command.execution_id, EXISTS
             except RunNotFoundError as error:
-                self._world.violation("no acknowledged run is lost", f"{told} was created, and then: {error}")
+                self._world.violation("no acknowledged run is lost", f"{name} was created, and then: {error}")
                 return
             except (NoAnswerError, UnavailableError):
                 return
@@ -85,40 +84,42 @@ class Outsider(Caller):
             self._outside.note(operation.run_id, is_left=self._chance.random() < 0.3)
 
     async def cancel(self) -> None:
-        """Cancel some execution, by either of the two ways there are; not where nobody would end what is at work."""
+        """Cancel some execution, in one of the two ways; not without reconcilers, which end nodes that are running."""
         execution_id = self._some_execution()
         if execution_id is None or not self._world.faults.sweeps:
             return
-        asked = self._asked({"type": "CancelExecution", "reason": "changed my mind"}, None)
+        reason, sender = "changed my mind", self._sender()
         if self._chance.random() < 0.5:
             await self._asking_about(
                 Kind.CANCEL,
                 execution_id,
-                lambda gate: in_time(gate.commands.cancel(execution_id, asked)),
+                lambda gate: in_time(gate.commands.cancel(execution_id, sender, reason)),
                 lambda snapshot: str(snapshot["status"]),
             )
         else:
             await self._asking_about(
                 Kind.CANCEL,
                 execution_id,
-                lambda gate: in_time(gate.commands.give(execution_id, asked)),
-                lambda answer: str(answer.snapshot_as_asked()["status"]),
+                lambda gate: in_time(
+                    gate.commands.give_from(execution_id, {"type": "CancelExecution", "reason": reason}, sender)
+                ),
+                lambda answer: str(answer.snapshot_of_request()["status"]),
             )
 
     async def get(self) -> None:
-        """Look how an execution stands."""
+        """Read the state of some execution from its log."""
         execution_id = self._some_execution()
         if execution_id is not None:
             await self._look_at(execution_id)
 
     async def look(self) -> None:
-        """Look at an execution's snapshot, as it is shown among the runs."""
+        """Look at the snapshot of some execution."""
         execution_id = self._some_execution()
         if execution_id is not None:
             await self._look(execution_id)
 
     async def resume_a_run(self) -> None:
-        """Resume what waits in a run of the platform's own, by the core's command."""
+        """Resume the waiting nodes of a run that a worker of the platform drives, with the core's command."""
         runs = self._world.runs
         if not runs:
             return
@@ -132,7 +133,7 @@ class Outsider(Caller):
                 self._world.resumed.add((run_id, node.node_id))
 
     async def drive(self) -> None:
-        """Do something about an execution: what is due, as it was when last looked at."""
+        """Give a command to some execution, chosen by its state at the last look."""
         execution_id = self._some_execution()
         if execution_id is None:
             return
@@ -147,10 +148,10 @@ class Outsider(Caller):
         for _ in range(3):
             is_known = await self._give(execution_id, fields, key) is not None
             if key is None or self._chance.random() < (0.8 if is_known else 0.3):
-                return  # without a key it may be done twice: look again first
+                return  # without a key it could take effect twice: look again first
 
     async def finish(self, execution_id: str) -> None:
-        """Bring an execution one step nearer to its end."""
+        """Give the next command to each live node of an execution."""
         state = await self._look_at(execution_id)
         if state is None or state.is_terminal or state.is_cancel_requested:
             return
@@ -160,13 +161,13 @@ class Outsider(Caller):
             await self._give(execution_id, self._next_step(node), self._new_key())
 
     async def archive(self, execution_id: str) -> None:
-        """Put an execution away."""
+        """Archive an execution."""
         await self._give(execution_id, {"type": ARCHIVE}, self._new_key())
 
     # --- Commands ----------------------------------------------------------------------------------------------------
 
     def _next_step(self, node: NodeState) -> JsonObject:
-        """What leads a node to its end, whoever has it."""
+        """Return the command that brings a node nearer to its end, also if another worker owns it."""
         about: JsonObject = {"nodeId": node.node_id}
         if node.status is NodeStatus.WAITING:
             return {**about, "type": "ResumeNode"}
@@ -175,7 +176,7 @@ class Outsider(Caller):
         return {**about, "type": "StartNode", "workerId": self.name, "attempt": node.attempt + 1}
 
     def _choices(self, state: ExecutionState) -> list[JsonObject]:
-        """Commands that make sense, and some that do not."""
+        """Return valid commands, and some invalid ones."""
         if state.is_terminal:
             return [{"type": ARCHIVE}]
         if state.started_at is None:
@@ -192,7 +193,7 @@ class Outsider(Caller):
         if not node.is_at_work:  # ready, or between two attempts
             return [*[{**start, "attempt": node.attempt + 1}] * 4, {**about, "type": "MarkNodeReady"}]
         if node.worker_id != self.name:
-            return [start, {**start, "attempt": node.attempt + 1}]  # taken over, if its worker seems to be gone
+            return [start, {**start, "attempt": node.attempt + 1}]  # takes over from a worker that may be gone
         return [
             *[{**mine, "type": "SucceedNode", "output": {"by": self.name}}] * 5,
             {**mine, "type": "ReportNodeProgress", "progress": 50},
@@ -206,15 +207,15 @@ class Outsider(Caller):
         return self._world.workers[0].clock.now().timestamp() + DEADLINE_SEC
 
     async def _give(self, execution_id: str, fields: JsonObject, key: str | None) -> Given | None:
-        """Give a command; None if nobody knows whether it was taken."""
-        told = f"{fields['type']} {fields.get('nodeId', '')} to {execution_id} ({key})"
+        """Give a command; return None if its outcome is unknown."""
+        name = f"{fields['type']} {fields.get('nodeId', '')} to {execution_id} ({key})"
         given = Given(execution_id, fields, key)
         self._outside.given.append(given)
         if fields["type"] == ARCHIVE:
             self._outside.archiving.add(execution_id)
         try:
             answer = await self._ask(
-                told, lambda gate: in_time(gate.commands.give(execution_id, self._asked(fields, key)))
+                name, lambda gate: in_time(gate.commands.give_from(execution_id, fields, self._sender(key)))
             )
         except (NoAnswerError, UnavailableError):
             return None
@@ -222,12 +223,12 @@ class Outsider(Caller):
             given.refusal = str(error)
             return given
         except RunNotFoundError as error:
-            self._world.violation("no acknowledged run is lost", f"{told}: {error}")
+            self._world.violation("no acknowledged run is lost", f"{name}: {error}")
             return given
         self._note(given, answer)
         return given
 
-    def _note(self, given: Given, answer: Answer) -> None:
+    def _note(self, given: Given, answer: CommandResult) -> None:
         given.event_ids = [event.event_id for event in answer.events]
         given.is_taken = True
         if given.fields["type"] == ARCHIVE:
@@ -237,30 +238,31 @@ class Outsider(Caller):
     # --- Looking -----------------------------------------------------------------------------------------------------
 
     async def _look_at(self, execution_id: str) -> ExecutionState | None:
-        """How an execution stands, from its log; None if nobody says."""
+        """Return the state of an execution from its log; None if no gateway answers."""
         at_least = self._outside.versions.get(execution_id, 0)
         found: list[ExecutionState] = []
 
-        def told(state: ExecutionState) -> str:
+        def status_of(state: ExecutionState) -> str:
             found.append(state)
             return run_status(state).value
 
         async def looking(gate: Any) -> ExecutionState:
-            return (await visible_run(gate.desk, execution_id, tenant_id=None)).execution.state
+            run: OpenRun = await gate.desk.open(execution_id)
+            return run.execution.state
 
-        await self._asking_about(Kind.GET, execution_id, looking, told)
+        await self._asking_about(Kind.GET, execution_id, looking, status_of)
         if not found:
             return None
         [state] = found
         if state.version < at_least:
-            details = f"{execution_id}: version {state.version} after {at_least} was told"
+            details = f"{execution_id}: version {state.version} after an answer had {at_least}"
             self._world.violation("what was answered is in the log", details)
         self._seen[execution_id] = state
         self._outside.note_version(execution_id, state.version)
         return state
 
-    def _asked(self, fields: JsonObject, key: str | None) -> Asked:
-        return Asked(fields={**fields, "actor": {"kind": "external", "id": self.name}}, key=key)
+    def _sender(self, key: str | None = None) -> Sender:
+        return Sender(actor=Actor(ActorKind.EXTERNAL, self.name), key=key)
 
     def _new_key(self) -> str:
         self._count += 1
@@ -272,5 +274,5 @@ class Outsider(Caller):
 
 
 def _live(state: ExecutionState | None) -> list[NodeState]:
-    """The nodes under way, in an order that is always the same."""
+    """Return the live nodes, in a stable order."""
     return [] if state is None else sorted(state.live_nodes(), key=lambda node: node.node_id)

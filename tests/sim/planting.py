@@ -1,4 +1,4 @@
-"""How a bug is planted, and taken out again."""
+"""Plants a bug for the duration of a ``with`` block."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ _Made = Callable[[], Iterator[None]]
 
 
 def kept_in(mutations: dict[str, Mutation]) -> Callable[[_Made], _Made]:
-    """A decorator that keeps a mutation under its function's name."""
+    """Return a decorator that registers a mutation under the name of its function."""
 
     def keep(made: _Made) -> _Made:
         mutations[made.__name__] = contextlib.contextmanager(made)  # keeps the docstring: it is shown in the documents
@@ -20,7 +20,7 @@ def kept_in(mutations: dict[str, Mutation]) -> Callable[[_Made], _Made]:
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, replacement: Any) -> Iterator[None]:
-    """Within it, something else is in the place of an attribute."""
+    """Replace an attribute within the ``with`` block."""
     original = getattr(owner, name)
     setattr(owner, name, replacement)
     try:

@@ -1,4 +1,4 @@
-"""Playing worlds, and telling of them."""
+"""Simulates worlds of many seeds, and reports their violations."""
 
 import contextlib
 import multiprocessing
@@ -12,19 +12,19 @@ from typing import Final, NamedTuple
 from tests.sim.world import Outcome, simulate
 
 KEPT: Final = Path(__file__).with_name("seeds.txt")
-"""Seeds that once failed; they are played for ever."""
+"""Seeds that failed before; every test run repeats them."""
 
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def kept_seeds() -> list[int]:
-    """The seeds in the file; a line may say why behind a ``#``."""
+    """Return the seeds in the file; a line may give the reason after a ``#``."""
     lines = (line.partition("#")[0].strip() for line in KEPT.read_text(encoding="utf-8").splitlines())
     return [int(line) for line in lines if line]
 
 
-def told(outcome: Outcome, *, trace: bool) -> str:
-    """An outcome in words; runs are numbered, since nobody can tell ids apart."""
+def describe(outcome: Outcome, *, trace: bool) -> str:
+    """Return an outcome as text; runs have numbers instead of their ids, which are hard to distinguish."""
     lines = [f"seed {outcome.seed}: {len(outcome.violations)} violations in {outcome.seconds:.1f} virtual seconds"]
     lines += [f"  faults: {outcome.faults}"]
     lines += [f"  {violation}" for violation in outcome.violations]
@@ -37,7 +37,7 @@ def told(outcome: Outcome, *, trace: bool) -> str:
 
 
 class Played(NamedTuple):
-    """What is to be said of a world; nothing if all was well."""
+    """The report about a world; its texts are empty if there was no violation."""
 
     seed: int
     report: str
@@ -45,15 +45,15 @@ class Played(NamedTuple):
 
 
 def played_once(seed: int) -> Played:
-    """Play a world."""
+    """Simulate the world of a seed."""
     outcome = simulate(seed)
     if not outcome.violations:
         return Played(seed, "", "")
-    return Played(seed, told(outcome, trace=False), outcome.violations[0].invariant)
+    return Played(seed, describe(outcome, trace=False), outcome.violations[0].invariant)
 
 
 def play(seeds: Iterable[int], *, until: float, keep: bool, jobs: int) -> int:
-    """Play seed after seed; how many failed."""
+    """Simulate seed after seed; return how many failed."""
     began, played, failed = time.monotonic(), 0, 0
     with contextlib.ExitStack() as stack:
         if jobs > 1:
@@ -77,5 +77,5 @@ def play(seeds: Iterable[int], *, until: float, keep: bool, jobs: int) -> int:
 
 
 def say(text: str) -> None:
-    """Tell whoever looks on."""
+    """Print a line."""
     sys.stdout.write(f"{text}\n")

@@ -1,4 +1,4 @@
-"""The ports as simulated processes have them: the adapters in memory, behind a network that is not to be trusted."""
+"""The ports of simulated processes: the adapters in memory behind a faulty network."""
 
 import asyncio
 import random
@@ -7,27 +7,28 @@ from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.adapters.memory.dead_letters import MemoryDeadLetters
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
-from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
-from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.adapters.memory.registries import (
+    MemoryDeadLetters,
+    MemoryGraphRegistry,
+    MemoryOutputStore,
+    MemoryWorkerRegistry,
+)
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed, MemorySnapshots
-from pyoco_server.adapters.memory.spent_jobs import MemorySpentJobs
-from pyoco_server.adapters.memory.work_queue import MemoryDelivery, MemoryWorkQueue
-from pyoco_server.adapters.memory.workers import MemoryWorkerRegistry
+from pyoco_server.adapters.memory.work_queue import MemoryDelivery, MemoryExhaustedJobs, MemoryWorkQueue
 from pyoco_server.app.ports import (
-    DeadLetter,
     Delivery,
     FeedState,
     OnAppend,
     SnapshotChange,
+    StoredDeadLetter,
     StoredSnapshot,
     UnavailableError,
     Unsubscribe,
     WorkerRecord,
 )
 from pyoco_server.app.ports.run_index import Announced
-from pyoco_server.app.ports.work_queue import OnSpent, SpentJob
+from pyoco_server.app.ports.work_queue import ExhaustedJob, OnExhausted
 from pyoco_server.core import Event
 from pyoco_server.core.payloads import NodeStarted, NodeSucceeded
 from tests.invariants import ENDS
@@ -35,7 +36,7 @@ from tests.sim.loop import Process, SimLoop
 from tests.sim.network import QUICK_SEC, Fate, Network, at_once
 
 EARLIEST_SEC: Final = 1.2
-"""A job does not come back sooner than this, whatever happens: nobody takes over a run more quickly."""
+"""The queue never repeats a delivery sooner than this, so no worker takes over a run more quickly."""
 
 WAKE_FAULTS: Final = (Fate.LOST, Fate.LOST, Fate.UNANSWERED, Fate.ERRED, Fate.GHOST)
 _A_MOMENT: Final = 0.001
@@ -49,9 +50,9 @@ class SimLog:
         self.ended: set[str] = set()
         """Executions whose end is in the log."""
         self.succeeded: dict[tuple[str, str], int] = {}
-        """The attempts that nodes succeeded with."""
+        """The attempt with which each node succeeded."""
         self.begun: dict[tuple[str, str], int] = {}
-        """The newest attempts at nodes."""
+        """The newest attempt of each node."""
         self._network = network
         self._loop = loop
 
@@ -80,13 +81,13 @@ class SimLog:
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
         process = self._loop.current()
         return await self.inner.subscribe(
-            execution_id, lambda position: self._network.tell(process, on_append, position)
+            execution_id, lambda position: self._network.notify(process, on_append, position)
         )
 
     async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
         process = self._loop.current()
         return await self.inner.subscribe_all(
-            lambda run_id, position: self._network.tell(process, on_append, run_id, position)
+            lambda run_id, position: self._network.notify(process, on_append, run_id, position)
         )
 
 
@@ -103,7 +104,7 @@ class SimSnapshots:
         self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
     ) -> int | None:
         async def write() -> int | None:
-            if revision == 0 and run_id in self._forbidden:  # a message that comes late is refused for its revision
+            if revision == 0 and run_id in self._forbidden:  # the server refuses a late message for its revision
                 return None
             before = await self.inner.read(run_id)
             written = await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
@@ -115,7 +116,7 @@ class SimSnapshots:
         return await self._network.call(f"snapshot {run_id} at {position}", write)
 
     async def sync(self) -> None:
-        """What the network has taken is there: nothing is under way."""
+        """Do nothing: each write is stored when its call returns."""
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
         return await self._network.call(f"look at {run_id}", lambda: self.inner.read(run_id), reads=True)
@@ -134,7 +135,7 @@ class SimSnapshots:
 
 
 class SimFeed:
-    """Serves the SnapshotFeed port for one process: of changes it is told late, and not of all."""
+    """Serves the SnapshotFeed port for one process: notifications come late, and some are lost."""
 
     def __init__(self, network: Network, loop: SimLoop, snapshots: MemorySnapshots, inner: MemorySnapshotFeed) -> None:
         self._network = network
@@ -143,7 +144,7 @@ class SimFeed:
         self._process = loop.current()
         self._woken: asyncio.Future[None] | None = None
         self._has_changed = False
-        snapshots.listen(lambda _: network.tell(self._process, self._changed))
+        snapshots.listen(lambda _: network.notify(self._process, self._changed))
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
         return await self._network.call("feed", lambda: self._inner.read(after=after, limit=limit), reads=True)
@@ -159,8 +160,8 @@ class SimFeed:
             timer.cancel()
         self._has_changed = False
 
-    def listen(self, told: Announced) -> None:
-        self._inner.listen(lambda run_id, body: self._network.tell(self._process, told, run_id, body))
+    def listen(self, on_announced: Announced) -> None:
+        self._inner.listen(lambda run_id, body: self._network.notify(self._process, on_announced, run_id, body))
 
     def _changed(self) -> None:
         self._has_changed = True
@@ -216,16 +217,16 @@ class SimDelivery:
 
 
 class SimQueue:
-    """Serves the WorkQueue port. Who of those that wait gets a job is the seed's choice, be they dead or alive."""
+    """Serves the WorkQueue port. The seed decides which waiting pull gets a job; its process may have died."""
 
     def __init__(self, network: Network, loop: SimLoop, inner: MemoryWorkQueue, chance: random.Random) -> None:
         self.inner = inner
         self.repeat = 0.0
-        """How many deliveries come back before their ack wait is over."""
+        """The share of deliveries that are repeated before their ack wait is over."""
         self.wake_loss = 0.0
-        """How many wake-ups are lost, or are not answered for."""
+        """The share of wake-ups that are lost, or have no answer."""
         self.deliveries: dict[str, int] = {}
-        """How often a job of a run was delivered at most."""
+        """The largest number of deliveries of a job, by run."""
         self._network = network
         self._loop = loop
         self._chance = chance
@@ -236,7 +237,7 @@ class SimQueue:
             await self.inner.publish(tag, body, dedup_id=dedup_id)
             self._look_later(tag, 0.0)
 
-        job = msgspec.json.decode(body, type=_RunOf)  # not the dedup id, which may be a matter of chance
+        job = msgspec.json.decode(body, type=_RunOf)  # not the dedup id, which may be random
         is_hit = job.wake and self.wake_loss and self._chance.random() < self.wake_loss
         fate = WAKE_FAULTS[int(self._chance.random() * len(WAKE_FAULTS))] if is_hit else None
         await self._network.call(f"publish a job of {job.run_id}", publish, fate=fate)
@@ -270,13 +271,13 @@ class SimQueue:
         await self.inner.rebind(tag)
 
     def left(self) -> list[str]:
-        """All jobs that are there: queued, in somebody's hands, or with their deliveries used up."""
+        """Return all jobs: queued, in flight, or exhausted."""
         lanes = self.inner._lanes.values()
-        jobs = [job for lane in lanes for job in (*lane.fresh, *lane.out)] + [*self.inner.spent.values()]
+        jobs = [job for lane in lanes for job in (*lane.fresh, *lane.out)] + [*self.inner.exhausted.values()]
         return [f"{job.body.decode()} (delivered {job.times_delivered} times)" for job in jobs]
 
     async def settle(self, name: str, call: Callable[[], Any], look_sec: float) -> None:
-        """Tell the queue something about a delivery, and let it look when that takes effect."""
+        """Settle a delivery, and let the queue look for jobs when that takes effect."""
 
         async def settle() -> None:
             await call()
@@ -295,7 +296,7 @@ class SimQueue:
         self._loop.server_later(delay + _A_MOMENT, self._look, tag)
 
     def _look(self, tag: str) -> None:
-        """Hand out what is there to those who wait."""
+        """Deliver queued jobs to the waiting workers."""
         waiting = self._waiting[tag] = [each for each in self._waiting.get(tag, []) if not each[1].done()]
         while waiting:
             found = at_once(self.inner.pull(tag, timeout_sec=0.0))
@@ -312,7 +313,7 @@ class SimQueue:
         if self._chance.random() < self.repeat:
             early = EARLIEST_SEC + self._chance.random() * (self.inner.ack_wait_sec - EARLIEST_SEC)
             self._loop.server_later(early, self._come_back, found)
-        if self._chance.random() >= self._network.rates.get(Fate.UNANSWERED, 0.0):  # else it is lost on its way
+        if self._chance.random() >= self._network.rates.get(Fate.UNANSWERED, 0.0):  # otherwise the network loses it
             self._loop.server_later(QUICK_SEC * self._chance.random(), _give, answer, delivery)
 
     def _come_back(self, found: MemoryDelivery) -> None:
@@ -320,28 +321,30 @@ class SimQueue:
         self._look_later(found.tag, 0.0)
 
 
-class SimSpentJobs:
-    """Serves the SpentJobs port."""
+class SimExhaustedJobs:
+    """Serves the ExhaustedJobs port."""
 
     def __init__(self, network: Network, loop: SimLoop, queue: MemoryWorkQueue) -> None:
-        self._inner = MemorySpentJobs(queue)
+        self._inner = MemoryExhaustedJobs(queue)
         self._network = network
         self._loop = loop
 
-    async def subscribe(self, on_spent: OnSpent) -> Unsubscribe:
+    async def subscribe(self, on_exhausted: OnExhausted) -> Unsubscribe:
         process = self._loop.current()
-        return await self._inner.subscribe(lambda number, times: self._network.tell(process, on_spent, number, times))
-
-    async def get(self, number: int, times_delivered: int) -> SpentJob | None:
-        return await self._network.call(
-            f"spent job {number}", lambda: self._inner.get(number, times_delivered), reads=True
+        return await self._inner.subscribe(
+            lambda number, times: self._network.notify(process, on_exhausted, number, times)
         )
 
-    async def look(self, limit: int) -> Sequence[SpentJob]:
-        return await self._network.call("spent jobs", lambda: self._inner.look(limit), reads=True)
+    async def get(self, number: int, times_delivered: int) -> ExhaustedJob | None:
+        return await self._network.call(
+            f"exhausted job {number}", lambda: self._inner.get(number, times_delivered), reads=True
+        )
+
+    async def look(self, limit: int) -> Sequence[ExhaustedJob]:
+        return await self._network.call("exhausted jobs", lambda: self._inner.look(limit), reads=True)
 
     async def remove(self, number: int) -> bool:
-        return await self._network.call(f"remove spent job {number}", lambda: self._inner.remove(number))
+        return await self._network.call(f"remove exhausted job {number}", lambda: self._inner.remove(number))
 
 
 class SimLetters:
@@ -357,10 +360,10 @@ class SimLetters:
     async def count(self) -> int:
         return await self.inner.count()
 
-    async def newest(self, limit: int) -> Sequence[DeadLetter]:
+    async def newest(self, limit: int) -> Sequence[StoredDeadLetter]:
         return await self.inner.newest(limit)
 
-    async def get(self, sequence: int) -> DeadLetter | None:
+    async def get(self, sequence: int) -> StoredDeadLetter | None:
         return await self.inner.get(sequence)
 
 

@@ -1,4 +1,4 @@
-"""Which answers make sense together."""
+"""Which sets of answers have an order that explains them."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from tests.sim.linearizability import is_linearizable
 SUBMIT, CREATE, CANCEL, GET = Kind.SUBMIT, Kind.CREATE, Kind.CANCEL, Kind.GET
 
 
-def operations(*told: tuple[Kind, int, int | None, str]) -> list[Operation]:
-    return [Operation(kind, "run", asked, answered, answer) for kind, asked, answered, answer in told]
+def operations(*answers: tuple[Kind, int, int | None, str]) -> list[Operation]:
+    return [Operation(kind, "run", asked, answered, answer) for kind, asked, answered, answer in answers]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answers",
     [
         [],
         [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, "RUNNING"), (GET, 5, 6, "COMPLETED")],
@@ -30,12 +30,12 @@ def operations(*told: tuple[Kind, int, int | None, str]) -> list[Operation]:
         [(CREATE, 1, None, UNKNOWN), (GET, 2, 3, ABSENT), (CREATE, 4, 5, EXISTS), (GET, 6, 7, "RUNNING")],
     ],
 )
-def test_answers_that_can_be_explained(told: list[tuple[Kind, int, int | None, str]]) -> None:
-    assert is_linearizable(operations(*told))
+def test_answers_with_a_valid_order_are_linearizable(answers: list[tuple[Kind, int, int | None, str]]) -> None:
+    assert is_linearizable(operations(*answers))
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answers",
     [
         [(GET, 1, 2, "RUNNING")],
         [(SUBMIT, 1, 2, "PENDING"), (GET, 3, 4, ABSENT)],
@@ -52,5 +52,5 @@ def test_answers_that_can_be_explained(told: list[tuple[Kind, int, int | None, s
         [(CREATE, 1, 2, CREATED), (CANCEL, 3, 4, "CANCELLING"), (CREATE, 5, 6, EXISTS), (GET, 7, 8, "COMPLETED")],
     ],
 )
-def test_answers_nothing_explains(told: list[tuple[Kind, int, int | None, str]]) -> None:
-    assert not is_linearizable(operations(*told))
+def test_answers_without_a_valid_order_are_not_linearizable(answers: list[tuple[Kind, int, int | None, str]]) -> None:
+    assert not is_linearizable(operations(*answers))

@@ -1,4 +1,4 @@
-"""The simulator finds bugs: one is planted, and some world must notice."""
+"""The simulator finds each planted bug in some world."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.sim.mutations import MUTATIONS
 from tests.sim.world import simulate
 
 MOST = 400
-"""How many worlds may be needed, if the known one has changed its story."""
+"""How many worlds to try if the known one does not find the bug any more."""
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -18,7 +18,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
         assert any(simulate(seed).violations for seed in [*first, *range(MOST)])
 
 
-def test_what_was_planted_is_taken_out_again() -> None:
+def test_a_planted_bug_is_removed_after_its_block() -> None:
     with MUTATIONS["drop_the_compare_and_set"]():
         assert simulate(1).violations
     assert not simulate(1).violations

@@ -1,4 +1,4 @@
-"""A fixed number of worlds, always the same; more of them: ``python -m tests.sim --minutes 10``."""
+"""Simulates a fixed set of worlds. ``python -m tests.sim --minutes 10`` simulates more."""
 
 import os
 
@@ -9,7 +9,7 @@ from pyoco_server.core.commands import COMMANDS
 from tests.sim.checks import logged
 from tests.sim.history import CREATED, EXISTS, Kind
 from tests.sim.outside import EVERY, WHICH
-from tests.sim.playing import kept_seeds, told
+from tests.sim.playing import describe, kept_seeds
 from tests.sim.world import World, no_collecting, simulate
 
 SEEDS = int(os.environ.get("PYOCO_SIM_SEEDS", "240"))
@@ -17,31 +17,31 @@ AT_ONCE = 20
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_nothing_untrue_is_told_and_everything_ends(first: int) -> None:
+def test_worlds_violate_no_invariant(first: int) -> None:
     failed = [
-        told(outcome, trace=False) for outcome in map(simulate, range(first, first + AT_ONCE)) if outcome.violations
+        describe(outcome, trace=False) for outcome in map(simulate, range(first, first + AT_ONCE)) if outcome.violations
     ]
     assert not failed, "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", kept_seeds())
-def test_what_once_failed_does_not_fail_again(seed: int) -> None:
+def test_seeds_that_failed_before_violate_no_invariant(seed: int) -> None:
     outcome = simulate(seed)
-    assert not outcome.violations, told(outcome, trace=False)
+    assert not outcome.violations, describe(outcome, trace=False)
 
 
 @pytest.mark.parametrize("seed", [3, 17, 42])
-def test_the_same_seed_tells_the_same_story(seed: int) -> None:
+def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     first, second = simulate(seed), simulate(seed)
     assert first.trace == second.trace
     assert first == second
 
 
-def test_other_seeds_tell_other_stories() -> None:
+def test_different_seeds_give_different_traces() -> None:
     assert simulate(3).trace != simulate(4).trace
 
 
-def test_worlds_are_lively() -> None:
+def test_worlds_have_runs_and_all_kinds_of_faults() -> None:
     outcomes = [*map(simulate, range(30))]
     assert sum(outcome.accepted for outcome in outcomes) > 60
     everything = {word for outcome in outcomes for line in outcome.trace for word in (line.what.split() or [""])[:1]}
@@ -50,8 +50,8 @@ def test_worlds_are_lively() -> None:
     assert {"lost]", "lost ack]", "stored but errored]", "ghost]", "slow]"} <= fates
 
 
-def test_outsiders_are_lively_too() -> None:
-    """Every command is given and taken, some are refused, some are not answered, and executions end in every way."""
+def test_outsiders_give_every_command_with_every_kind_of_answer() -> None:
+    """Gateways accept every command at least once, refuse some, leave some unanswered; executions end in every way."""
     worlds = [World(seed) for seed in range(WHICH, 20 * EVERY, EVERY)]
     with no_collecting():
         assert not [violation for world in worlds for violation in world.play().violations]
@@ -60,7 +60,7 @@ def test_outsiders_are_lively_too() -> None:
     assert {each.fields["type"] for each in given if each.is_taken} == {*COMMANDS} - others
     assert any(each.refusal is not None for each in given)
     assert any(not each.is_taken and each.refusal is None for each in given)
-    told = {(each.kind, each.answer) for world in worlds for each in world.history.operations}
-    assert {(Kind.CREATE, CREATED), (Kind.CREATE, EXISTS), (Kind.CANCEL, "CANCELLING")} <= told
+    answers = {(each.kind, each.answer) for world in worlds for each in world.history.operations}
+    assert {(Kind.CREATE, CREATED), (Kind.CREATE, EXISTS), (Kind.CANCEL, "CANCELLING")} <= answers
     ended = {fold(logged(world, each)[0]).status for world in worlds for each in world.outside.executions}
     assert ended == {"COMPLETED", "FAILED", "CANCELED"}

@@ -1,6 +1,6 @@
-"""One world: a store, gateways, workers and clients, and the trouble its seed has in store for them.
+"""One world: a store, gateways, workers and clients, and the faults that its seed chooses.
 
-First anything may go wrong, and nothing untrue may be told. Then nothing goes wrong any more, and everything must end.
+In the first phase faults occur, and every answer must be correct. In the second none occurs, and every run must end.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from typing_extensions import override
 
-from pyoco_server.adapters.readmodel import SqliteRunIndex
+from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.worker.worker import Worker
 from tests.sim import faults
@@ -32,17 +32,17 @@ from tests.sim.outside import GRAPHS, LATE_SEC, Outside, has_outsiders
 from tests.sim.outsiders import Outsider
 
 EVERY_DEPLOYED: Final = 3
-"""One world in so many has workers with different code; the others are as if nobody ever changed a flow."""
+"""One of this many worlds has workers with different code; in the others all workers have the same flows."""
 DEPLOYS: Final = 2
-"""How many workers are stopped besides, and come back with other code."""
+"""How many more workers stop, and come back with other code."""
 LIVENESS_SEC: Final = 120.0
-"""How long after the last fault everything may take to end."""
+"""The time after the last fault in which all runs must end."""
 QUIET_SEC: Final = 40.0
-"""How long after that snapshots and lists may take to tell."""
+"""The time after that in which snapshots and lists must become current."""
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """Something that must never be."""
+    """An invariant that does not hold, and how."""
 
     invariant: str
     details: str
@@ -53,7 +53,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a world."""
+    """The result of a simulation."""
 
     seed: int
     violations: tuple[Violation, ...]
@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Place:
-    """Where a process lives, dies, and is started again."""
+    """A gateway or a worker across its lives: each start after a crash or a stop has a new process."""
 
     def __init__(self, name: str, process: Process, clock: SimClock) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class Place:
 
 
 class World:
-    """Made from a seed, played once."""
+    """A world made from a seed; it can be simulated once."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -89,24 +89,24 @@ class World:
         self.history = History()
         self.violations: list[Violation] = []
         self.runs: list[str] = []
-        """Runs somebody knows of."""
+        """Runs that a gateway has confirmed."""
         self.flow_of: dict[str, str] = {}
         self.keys: list[tuple[str, str]] = []
-        """Idempotency keys in use, with the flow each stands for."""
+        """Idempotency keys in use, with their flows."""
         self.resumed: set[tuple[str, str]] = set()
-        """Nodes somebody was told are resumed, by run."""
+        """Pairs of run and node that a gateway has confirmed as resumed."""
         self.watched: set[str] = set()
-        """Runs somebody is watching."""
+        """Runs that a client is watching."""
         self.outside = Outside()
         self.gateways: list[Place] = []
         self.workers: list[Place] = []
         self.called: Counter[tuple[str, str]] = Counter()
         self.missed: set[str] = set()
-        """Flows that some life of a worker did not have."""
+        """Flows that a worker did not have in one of its lives."""
         self.has_deploys = seed % EVERY_DEPLOYED == 1
-        """Do workers come back with edited flows?"""
+        """Whether workers come back with edited flows."""
         self._is_whole = False
-        """Has every new life of a worker all code there is?"""
+        """Whether workers that start from now on have all flows."""
         self._lives = 0
         self.loop.on_crash = self._crash
         self.loop.on_pause = self._pause
@@ -116,20 +116,20 @@ class World:
     def _chance(self, what: str) -> random.Random:
         return random.Random(f"{self.seed} {what}")
 
-    # --- What others tell ----------------------------------------------------------------------------------------
+    # --- Reports from clients, stores and tasks ----------------------------------------------------------------------
 
     def violation(self, invariant: str, details: str) -> None:
-        """Something that must never be has happened."""
+        """Record that an invariant does not hold."""
         self.network.note(f"VIOLATION {invariant}: {details}", self.loop.server)
         self.violations.append(Violation(invariant, details))
 
     @property
     def known(self) -> list[str]:
-        """Runs and executions somebody was told of."""
+        """Runs and executions that a gateway has confirmed."""
         return [*self.runs, *self.outside.executions]
 
     def note_run(self, run_id: str, flow_name: str) -> None:
-        """Somebody was told of a run."""
+        """Record that a gateway has confirmed a run."""
         if run_id not in self.flow_of:
             self.flow_of[run_id] = flow_name
             self.runs.append(run_id)
@@ -163,7 +163,7 @@ class World:
         await place.gateway.run(sweeps=self.faults.sweeps)
 
     def _code(self) -> tuple[Mapping[str, Flow], bool]:
-        """The flows of a worker's next life, and whether it can enumerate them."""
+        """Return the flows of a worker's next life, and whether it can enumerate them."""
         code = self._chance(f"code {self._lives}")
         if not self.has_deploys:
             return FLOWS, True
@@ -178,10 +178,7 @@ class World:
             await place.worker.run()
         except UnavailableError:
             self.network.note("could not start")
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # a worker that dies of itself is a finding
+        except (Exception, asyncio.CancelledError) as error:  # a worker that ends with an error is a finding
             if self.network.is_over:
                 raise
             self.violation("no worker dies by itself", repr(error))
@@ -207,7 +204,7 @@ class World:
     # --- Trouble -----------------------------------------------------------------------------------------------------
 
     async def _trouble(self, until: float) -> None:
-        """Let things go wrong, one after the other, until it is time to stop."""
+        """Cause the planned faults, one after the other, until the given time."""
         planned = [
             *[self._plan_crash] * self.faults.crashes,
             *[self._plan_pause] * self.faults.pauses,
@@ -222,31 +219,31 @@ class World:
             deed()
 
     def _victim(self) -> Place:
-        """Somebody; gateways only where another, or a later life, can make up for what is left undone."""
+        """Choose a process for a fault; gateways only if they reconcile, so that another life completes their work."""
         gateways = self.gateways if self.faults.sweeps else []
         return self.chance.choice([*gateways, *self.workers, *self.workers])
 
     def _plan_crash(self) -> None:
-        """The process dies before one of its next steps."""
+        """Make a process crash before one of its next steps."""
         process = self._victim().process
         if process.crash_at < process.steps:
             process.crash_at = self._soon(process)
 
     def _plan_pause(self) -> None:
-        """The process stands still before one of its next steps."""
+        """Make a process pause before one of its next steps."""
         process = self._victim().process
         if process.pause_at < process.steps:
             process.pause_at = self._soon(process)
 
     def _soon(self, process: Process) -> int:
-        """One of the next steps: what happens at a step hits where most is done, not where most time is spent."""
+        """Return one of the next steps: choosing a step, not a time, hits the busy phases of a process."""
         return process.steps + 1 + int(300 * self.chance.random() ** 2)
 
     def _pause(self, process: Process) -> None:
         seconds = 2.2 * ACK_WAIT_SEC * self.chance.random()
         self.network.note(f"PAUSED for {seconds:.2f} s", process)
         self.loop.pause(process)
-        self.loop.server_later(seconds, self.loop.go_on, process)
+        self.loop.server_later(seconds, self.loop.unpause, process)
 
     def _cut_off(self) -> None:
         name, seconds = self._victim().name, 2 * ACK_WAIT_SEC * self.chance.random()
@@ -269,7 +266,7 @@ class World:
             self.loop.disk_delay = lambda: slowest * self.chance.random() ** 4
 
     def _calm(self) -> None:
-        """From here on nothing goes wrong; clocks stay as wrong as they are."""
+        """End all faults, except the errors of clocks."""
         self.network.note("CALM", self.loop.server)
         self.network.rates, self.network.hint_loss = {}, 0.0
         self.store.queue.repeat, self.store.queue.wake_loss = 0.0, 0.0
@@ -277,12 +274,12 @@ class World:
         self.loop.disk_delay = lambda: 0.0
         for place in (*self.gateways, *self.workers):
             place.process.crash_at = place.process.pause_at = -1
-            self.loop.go_on(place.process)
+            self.loop.unpause(place.process)
         if self.has_deploys:
             self._deploy()
 
     def _deploy(self) -> None:
-        """Start every worker again with all the code there is: runs that are held resume."""
+        """Start every worker again with all flows, so that held runs resume."""
         self._is_whole = True
         for place in self.workers:
             self.network.note("DEPLOY", place.process)
@@ -291,7 +288,7 @@ class World:
     # --- The whole ---------------------------------------------------------------------------------------------------
 
     def play(self) -> Outcome:
-        """Let everything happen, and judge it."""
+        """Simulate the world and check its invariants."""
         asyncio.set_event_loop(None)
         with _silence():
             try:
@@ -337,7 +334,7 @@ class World:
             task.result()
         self._calm()
         await self._must_end(clients[0], outsiders)
-        for execution_id in sorted(self.outside.archiving):  # an unknown outcome: whoever asked for it asks again
+        for execution_id in sorted(self.outside.archiving):  # the outcome is unknown: an outsider repeats the command
             await self.loop.spawn(outsiders[0].process, outsiders[0].archive(execution_id))
         await self._must_be_quiet()
         check_at_the_end(self)
@@ -348,7 +345,7 @@ class World:
         return [Outsider(self, f"outsider-{number + 1}", self._chance(f"outsider {number}")) for number in range(3)]
 
     async def _must_end(self, client: Client, outsiders: Sequence[Outsider]) -> None:
-        """All accepted runs come to an end, once whoever is waited for has answered."""
+        """Check that all accepted runs end, once clients and outsiders have done what they wait for."""
         began = self.loop.time()
         left = self.known
         while self.loop.time() < began + LIVENESS_SEC:
@@ -365,7 +362,7 @@ class World:
         self.violation("everything ends", f"{LIVENESS_SEC:g} s after the last fault, these have not ended: {left}")
 
     async def _must_be_quiet(self) -> None:
-        """Snapshots and lists come to tell what the logs say."""
+        """Check that snapshots and lists become current with the logs."""
         until = self.loop.time() + QUIET_SEC
         problem = await quiet_problem(self)
         while problem is not None and self.loop.time() < until:
@@ -377,20 +374,20 @@ class World:
     def _judge_leftovers(self) -> None:
         for problem in self.loop.problems:
             self.violation("nothing crashes unseen", problem)
-        for error in self.loop.unheard():
+        for error in self.loop.unretrieved():
             if not isinstance(error, UnavailableError):
                 self.violation("nothing crashes unseen", repr(error))
 
 
 def simulate(seed: int) -> Outcome:
-    """What becomes of the world of this seed."""
+    """Simulate the world of this seed."""
     with no_collecting():
         return World(seed).play()
 
 
 @contextmanager
 def no_collecting() -> Iterator[None]:
-    """When the garbage collector runs is nobody's choice, and what it finds may have something left to do."""
+    """Disable the garbage collector: it runs at times that no seed decides, and may run code of dead processes."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -403,7 +400,7 @@ def no_collecting() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What goes wrong here is meant to; nobody wants to read of it in the logs."""
+    """Disable logging: the faults here are intended, and their log lines only distract."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

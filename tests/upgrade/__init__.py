@@ -1,1 +1,1 @@
-"""An older version stops in the middle of its work, and this one goes on with it."""
+"""An older version stops in the middle of its work, and this version continues it."""

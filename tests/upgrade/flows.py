@@ -1,4 +1,4 @@
-"""Flows that both versions know. Every call of a task leaves a line, so that we know what ran how often."""
+"""Flows that both versions run. Every call of a task writes a line, so that the test can count calls."""
 
 import os
 import time
@@ -10,12 +10,12 @@ from pyoco import Flow, task  # type: ignore[import-untyped]  # pyoco ships no t
 from pyoco_server import options, wait
 
 CALLS = "UPGRADE_TEST_CALLS"
-"""The variable that says in which directory the lines go."""
+"""The variable with the directory of these lines."""
 LONG_SEC = 40.0
 
 
 def called(ctx: Any, name: str) -> int:
-    """Note a call, and return how many of this task there have been in the run with it."""
+    """Record a call, and return how many calls of this task the run has had."""
     file = Path(os.environ[CALLS]) / f"{ctx.params['run']}.{name}"
     with file.open("ab", buffering=0) as lines:
         lines.write(f"{os.getpid()}\n".encode())
@@ -29,7 +29,7 @@ def first(ctx: Any) -> int:
 
 @task  # type: ignore[untyped-decorator]
 def slow(ctx: Any) -> str:
-    """Whoever calls it first would take long."""
+    """Take long in the first call."""
     if called(ctx, "slow") == 1:
         end = time.monotonic() + LONG_SEC
         while time.monotonic() < end and not ctx.is_cancelled:
@@ -39,7 +39,7 @@ def slow(ctx: Any) -> str:
 
 @task  # type: ignore[untyped-decorator]
 def deaf(ctx: Any) -> None:
-    """Takes long, and does not hear."""
+    """Take long, and ignore a cancel."""
     called(ctx, "deaf")
     time.sleep(LONG_SEC)
 
@@ -59,7 +59,7 @@ def large(ctx: Any) -> str:
 
 @task  # type: ignore[untyped-decorator]
 def last(ctx: Any) -> int:
-    """How much it can see of what was done before."""
+    """Return the size of all earlier results."""
     called(ctx, "last")
     return sum(len(str(value)) for value in ctx.results.values())
 

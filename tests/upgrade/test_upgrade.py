@@ -1,4 +1,4 @@
-"""Open runs of the version before: this one goes on with them, alone or side by side with it for a while."""
+"""Open runs of the previous version: this version continues them, alone or side by side with the previous one."""
 
 import signal
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.app.projection import RunProjection
+from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.core import Event, decode_event, fold, graph_from_log
 from tests.invariants import ENDS, check_log
 from tests.upgrade.versions import CURRENT, Site, checked_out
@@ -31,7 +31,7 @@ OTHERWISE_BEFORE_0_8 = {"cancel_requested_by"}
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the version before."""
+    """The sources of the previous version."""
     return checked_out(tmp_path_factory.mktemp("old"))
 
 
@@ -42,7 +42,7 @@ def site(old: Path, tmp_path: Path) -> Iterator[Site]:  # noqa: ARG001 skipped b
     made.close()
 
 
-def test_this_version_goes_on_with_what_the_one_before_left_open(old: Path, site: Site) -> None:
+def test_this_version_continues_the_open_runs_of_the_previous_one(old: Path, site: Site) -> None:
     runs = _open_runs_of_every_kind(old, site)
     site.restart_nats()
     for program in (site.gateway(CURRENT, "new-gateway"), site.worker(CURRENT, "new-worker", "default,later")):
@@ -54,7 +54,7 @@ def test_this_version_goes_on_with_what_the_one_before_left_open(old: Path, site
 
 
 def _open_runs_of_every_kind(old: Path, site: Site) -> dict[str, str]:
-    """Leave runs in every state they can be in, and stop everybody: one politely, the others not."""
+    """Leave a run in every possible state, and stop all programs: one with SIGTERM, the others with SIGKILL."""
     gateway = site.gateway(old, "old-gateway")
     polite, rude = site.worker(old, "old-polite"), site.worker(old, "old-rude")
     for program in (gateway, polite, rude):
@@ -92,13 +92,13 @@ def _open_runs_of_every_kind(old: Path, site: Site) -> dict[str, str]:
     site.ask("POST", f"/runs/{runs['cancelling']}/cancel", json={"reason": "enough"})
     polite.stop(signal.SIGTERM)
     rude.stop(signal.SIGKILL)
-    site.ask("POST", f"/runs/{runs['resumed']}/nodes/approval/resume", json={"input": "early"})  # nobody is there
+    site.ask("POST", f"/runs/{runs['resumed']}/nodes/approval/resume", json={"input": "early"})  # no worker is running
     gateway.stop(signal.SIGKILL)
     return runs
 
 
 def _answer_all(site: Site, runs: dict[str, str]) -> None:
-    """Everybody who is waited for does their part."""
+    """Send every input that a run waits for."""
     site.ask("POST", f"/runs/{runs['parked']}/nodes/approval/resume", json={"input": {"ok": True}})
     site.ask("POST", f"/runs/{runs['stored']}/nodes/approval/resume", json={"input": 1})
     for number in (1, 2):
@@ -110,13 +110,13 @@ def _answer_all(site: Site, runs: dict[str, str]) -> None:
 
 
 def _asks(found: dict[str, Any], number: int) -> bool:
-    """Does it wait for the answer of this round?"""
+    """Does the run wait for the answer of this round?"""
     records = [name for name, record in found["task_records"].items() if record["task"] == "ask"]
     return len(records) == number and bool(found["waiting"])
 
 
 def _check_what_ran(site: Site, runs: dict[str, str]) -> None:
-    """Nothing that had succeeded ran again, and what had not was done."""
+    """Check that no task ran again that had succeeded, and that all others did."""
     for kind in ("finished", "parked", "resumed", "due", "at work", "at work too", "retried", "cancelling", "queued"):
         assert site.calls(site.snapshot(runs[kind]))["first"] == 1, kind
     assert site.calls(site.snapshot(runs["at work"])) == {"first": 1, "slow": 2, "last": 1}
@@ -167,7 +167,7 @@ def test_both_versions_work_side_by_side(old: Path, site: Site) -> None:
 
 
 def _check_all(site: Site, runs: dict[str, str]) -> dict[str, str]:
-    """All have ended, once, as their logs say; the list has each of them once. Returns how they ended."""
+    """Check that each run ended once, as its log says, and is listed once; return the final statuses."""
     ends: dict[str, str] = {}
     for kind, run_id in runs.items():
         ends[kind] = site.until(run_id, lambda found: found["status"] in {"COMPLETED", "FAILED", "CANCELLED"})["status"]

@@ -1,4 +1,4 @@
-"""The programs of one version or another, as processes, on one NATS."""
+"""Starts programs of either version as processes, on one NATS."""
 
 import io
 import os
@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import clean_environment, free_port
 from tests.plain_http import NO_TLS
 from tests.upgrade.flows import CALLS
@@ -36,7 +36,7 @@ SETTINGS: Final = {
 
 
 def checked_out(directory: Path) -> Path:
-    """The sources of the version to upgrade from; the test is skipped if they cannot be had."""
+    """Return the sources of the version to upgrade from; skip the test if they are not available."""
     commit = _git("rev-parse", "--verify", "--quiet", f"{FROM}^{{commit}}")
     if commit.returncode != 0:
         pytest.skip(f"there is no commit {FROM} here to upgrade from (is this a shallow clone, or no clone at all?)")
@@ -61,8 +61,8 @@ def _git(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
 
 
 def _check_it_runs(source: Path) -> None:
-    """Is it really this one that is imported, and are its dependencies there?"""
-    look = "import pyoco_server.cli.server, pyoco_server.cli.worker; print(pyoco_server.__file__)"
+    """Check that Python imports this version, and that its dependencies are installed."""
+    look = "import pyoco_server.cli.server, pyoco_server.cli.worker.main; print(pyoco_server.__file__)"
     found = subprocess.run(  # noqa: S603 our own program
         [sys.executable, "-c", look], env=_environment(source), capture_output=True, text=True, check=False, timeout=60
     )
@@ -107,7 +107,7 @@ class Program:
 
 
 class Site:
-    """One NATS, and whoever works on it; ``close`` ends them all."""
+    """One NATS and the programs that use it; ``close`` ends them all."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -179,10 +179,10 @@ class Site:
         return found
 
     def until(self, run_id: str, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """The run's snapshot as soon as this holds of it."""
+        """Wait until the predicate holds for the run's snapshot, and return the snapshot."""
         deadline = time.monotonic() + PATIENCE_SEC
         while not holds(found := self.snapshot(run_id)):
-            assert time.monotonic() < deadline, f"it never came to that: {found}\n{self._told()}"
+            assert time.monotonic() < deadline, f"the expected snapshot never appeared: {found}\n{self._output()}"
             time.sleep(0.05)
         return found
 
@@ -191,7 +191,7 @@ class Site:
         files = (self.home / "calls").glob(f"{snapshot['params']['run']}.*")
         return {file.suffix[1:]: len(file.read_bytes().splitlines()) for file in files}
 
-    def _told(self) -> str:
+    def _output(self) -> str:
         return "\n".join(f"--- {program.name}\n{program.said()[-3_000:]}" for program in self._programs)
 
 

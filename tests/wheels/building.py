@@ -1,11 +1,16 @@
-"""Wheels made by hand: sound ones, and ones a build tool would never make."""
+"""Makes wheels by hand, sound ones and ones that no build tool makes, and uploads them."""
 
 import base64
 import hashlib
 import io
 import stat
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from pyoco_server.app.ports.wheels import Read
 
 WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -28,14 +33,14 @@ def contents(
     wheel: str = WHEEL,
     requires_python: str = "",
 ) -> dict[str, bytes]:
-    """The files of a wheel, RECORD last."""
-    told = metadata or f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+    """Return the files of a wheel, RECORD last."""
+    text = metadata or f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
     if requires_python:
-        told += f"Requires-Python: {requires_python}\n"
+        text += f"Requires-Python: {requires_python}\n"
     folder = f"{package}-{version}.dist-info"
     given = {f"{package}/__init__.py": f"VERSION = {version!r}\n"} if files is None else files
     found = {name: text.encode() if isinstance(text, str) else text for name, text in given.items()}
-    found |= {f"{folder}/METADATA": told.encode(), f"{folder}/WHEEL": wheel.encode()}
+    found |= {f"{folder}/METADATA": text.encode(), f"{folder}/WHEEL": wheel.encode()}
     lines = [record_line(name, content) for name, content in found.items()]
     found[f"{folder}/RECORD"] = "\n".join([*lines, f"{folder}/RECORD,,", ""]).encode()
     return found
@@ -80,3 +85,28 @@ def flow_files(package: str, answer: str, *, flow: str = "answering") -> dict[st
             "flow >> answer\n"
         ),
     }
+
+
+def upload(client: httpx.Client, name: str, data: bytes, **form: str) -> httpx.Response:
+    return client.post("/wheels", files={"wheel": (name, data, "application/octet-stream")}, data=form)
+
+
+def uploaded(client: httpx.Client, package: str, version: str = "1.0", **form: str) -> dict[str, Any]:
+    """Upload a sound wheel, and return the answer of the gateway."""
+    answer = upload(client, wheel_name(package, version), make_wheel(package, version), **form)
+    assert answer.status_code == 200, answer.text
+    wheel: dict[str, Any] = answer.json()
+    return wheel
+
+
+def reading(data: bytes, then: Callable[[], None] = lambda: None) -> Read:
+    """Return a function that reads from bytes and calls ``then`` at their end."""
+    rest = io.BytesIO(data)
+
+    async def read(size: int) -> bytes:
+        piece = rest.read(size)
+        if not piece:
+            then()
+        return piece
+
+    return read

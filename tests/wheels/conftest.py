@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.adapters.conftest import Backend, JetStream, backend, jetstream, nats_server
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.stand import Stand, settings_for
 
 __all__ = ["Backend", "JetStream", "backend", "jetstream", "nats_server"]
@@ -29,12 +29,12 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
 
 @pytest.fixture
 def client(stand: Stand) -> Iterator[httpx.Client]:
-    """Somebody who asks the gateway."""
+    """A client of the gateway."""
     with stand.client() as made:
         yield made
 
 
 @pytest.fixture
 def package() -> str:
-    """A package nobody else has."""
+    """The name of a package that no other test uses."""
     return f"demo{next(_numbers)}"

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.app.wheels_archive import WheelLimits
-from pyoco_server.app.wheels_content import check_wheel
-from pyoco_server.app.wheels_errors import WheelRefusedError, WheelTooLargeError
+from pyoco_server.app.wheels.archive import WheelLimits
+from pyoco_server.app.wheels.content import check_wheel
+from pyoco_server.app.wheels.errors import WheelRefusedError, WheelTooLargeError
 from tests.wheels.building import WHEEL, archive, contents, make_wheel, record_line, wheel_name
 
 LIMITS = WheelLimits(max_bytes=10_000_000)
@@ -267,7 +267,7 @@ MALICIOUS: dict[str, tuple[str, Make]] = {
 
 @pytest.mark.spec("004 REQ-0025", "004 ERR-PYOCO-0002")
 @pytest.mark.parametrize("kind", MALICIOUS)
-def test_what_is_unsound_is_refused(kind: str) -> None:
+def test_an_unsound_wheel_is_refused(kind: str) -> None:
     reason, make = MALICIOUS[kind]
     assert refused(make()).details["reason"] == reason
 
@@ -292,7 +292,7 @@ def test_startup_files_can_be_allowed() -> None:
 
 @given(st.data())
 def test_no_damage_goes_unnoticed_or_ends_in_another_error(data: st.DataObject) -> None:
-    """Whatever bytes are changed: the wheel is refused, or it is not what it was only where nobody looks (dates …)."""
+    """Whatever bytes are changed: the wheel is refused, or only bytes changed that no reader uses (dates …)."""
     sound = make_wheel(files={"demo/__init__.py": "x = 1\n" * 50})
     damaged = bytearray(sound)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.adapters.wheel_install import LocalWheelHouse
-from pyoco_server.adapters.wheel_install_modules import platform_modules, provided_modules
-from pyoco_server.adapters.wheel_install_pip import pip_command, pip_install
+from pyoco_server.adapters.wheel_install.modules import platform_modules, provided_modules
+from pyoco_server.adapters.wheel_install.pip import pip_command, pip_install
+from pyoco_server.adapters.wheel_install.store import LocalWheelHouse
 from pyoco_server.app.ports.wheels import Wheel, WheelInstallError, WheelUnfitError
 from pyoco_server.worker.flow_source import discover, load_resolver
-from pyoco_server.worker.wheel_sync_flows import FreshResolver
+from pyoco_server.worker.wheel_sync.fresh_resolver import FreshResolver
 from tests.waiting import wait_until
 from tests.wheels.building import archive, contents, flow_files, make_wheel, wheel_name
 
@@ -87,7 +87,7 @@ def test_the_code_of_a_wheel_can_be_imported_exchanged_and_removed(tmp_path: Pat
         assert importlib.metadata.version("house_a") == "1.0"
 
         await here.install(*second)
-        assert importlib.import_module("house_a.values") is values, "nothing changes before it is told to"
+        assert importlib.import_module("house_a.values") is values, "nothing changes before activate is called"
         await here.activate([second[0]])
         assert importlib.import_module("house_a.values").ANSWER == "two"
         assert importlib.metadata.version("house_a") == "2.0"
@@ -102,7 +102,7 @@ def test_the_code_of_a_wheel_can_be_imported_exchanged_and_removed(tmp_path: Pat
     asyncio.run(body())
 
 
-def test_flows_named_on_the_command_line_are_found_anew(tmp_path: Path) -> None:
+def test_flows_named_on_the_command_line_are_found_again(tmp_path: Path) -> None:
     """In a wheel, or in a file of the user's that only imports from it."""
     (tmp_path / "house_resolver.py").write_text(
         "from house_f.flows import flow\n\ndef resolve(name):\n    return {'answering': flow}[name]\n"
@@ -214,7 +214,7 @@ def test_what_does_not_match_its_hash_or_cannot_be_installed_leaves_nothing(tmp_
     asyncio.run(body())
 
 
-def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "wheels").write_text("a file")
 
     async def body() -> None:
@@ -254,14 +254,14 @@ def _command_of(pid: str) -> bytes:
 
 
 @pytest.mark.spec("004 REQ-0026")
-def test_a_restart_finds_what_was_there_and_removes_what_was_half_done(tmp_path: Path) -> None:
+def test_a_restart_keeps_complete_installations_and_removes_partial_ones(tmp_path: Path) -> None:
     async def body() -> None:
         wheel, content = a_wheel(wheel_name("house_r"), make_wheel("house_r"))
         first = house(tmp_path)
         await first.install(wheel, content)
         await first.close()
         (tmp_path / "wheels" / ".making-dead").mkdir()
-        (tmp_path / "wheels" / "somebody-elses").mkdir()
+        (tmp_path / "wheels" / "foreign").mkdir()
 
         def nothing() -> AsyncIterator[bytes]:
             raise AssertionError("it is there already")
@@ -305,7 +305,7 @@ def test_a_wheel_gets_its_name_when_all_of_it_is_on_the_disk(tmp_path: Path, mon
     asyncio.run(body())
 
 
-def test_what_somebody_has_deleted_is_noticed_and_made_again(tmp_path: Path) -> None:
+def test_a_deleted_installation_is_noticed_and_made_again(tmp_path: Path) -> None:
     async def body() -> None:
         wheel, content = a_wheel(wheel_name("house_d"), make_wheel("house_d"))
         here = house(tmp_path)
@@ -324,11 +324,11 @@ def test_what_somebody_has_deleted_is_noticed_and_made_again(tmp_path: Path) -> 
     asyncio.run(body())
 
 
-def test_what_another_worker_uses_is_not_removed(tmp_path: Path) -> None:
+def test_a_wheel_that_another_worker_uses_is_not_removed(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from pyoco_server.adapters.wheel_install import LocalWheelHouse\n"
+        "from pyoco_server.adapters.wheel_install.store import LocalWheelHouse\n"
         "from pyoco_server.app.ports.wheels import Wheel\n"
         "async def body():\n"
         "    house = LocalWheelHouse(Path(sys.argv[1]), install_timeout_sec=60)\n"
@@ -363,7 +363,7 @@ def test_what_another_worker_uses_is_not_removed(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_workers_that_install_the_same_at_once_share_it_whatever_pip_is_told_elsewhere(
+def test_workers_that_install_one_wheel_at_once_share_it_whatever_pip_is_configured_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_TARGET", str(tmp_path / "elsewhere"))
@@ -396,7 +396,7 @@ def test_modules_are_named_as_they_are_imported(tmp_path: Path) -> None:
     assert provided_modules(tmp_path) == {"a", "c", "d", "ns.e", "ns.f"}
 
 
-def test_what_could_be_imported_is_found_out_without_importing_it(tmp_path: Path) -> None:
+def test_importable_modules_are_found_without_importing_them(tmp_path: Path) -> None:
     """In another process: modules that print, leave threads behind, or end the process are no danger to this one."""
     broken = {
         "house_t/__init__.py": "print('hello')\n",
@@ -463,7 +463,7 @@ def test_processes_a_module_has_begun_end_with_the_trial(tmp_path: Path) -> None
 
 
 def test_a_module_that_forks_and_ends_the_trial_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Neither in its group nor in one of its own, and nobody waits for what it began."""
+    """Neither in its group nor in one of its own, and no process waits for its child."""
     pids = tmp_path / "pids"
     forks = (
         "import os, time\n"
@@ -524,11 +524,11 @@ def _is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_an_import_that_does_not_end_is_given_up(tmp_path: Path) -> None:
+def test_an_import_that_does_not_end_is_abandoned(tmp_path: Path) -> None:
     async def body() -> None:
         files = {"house_x.py": "import time\ntime.sleep(600)\n", "house_y.py": ""}
-        told = make_wheel("house_x", "1.0", files)
-        wheel, content = a_wheel(wheel_name("house_x", "1.0"), told)
+        built = make_wheel("house_x", "1.0", files)
+        wheel, content = a_wheel(wheel_name("house_x", "1.0"), built)
         patient = house(tmp_path)
         await patient.install(wheel, content)
         tried = await house(tmp_path, timeout_sec=4.0).trial([wheel], [])

@@ -7,10 +7,9 @@ import pytest
 
 from tests.cli.serving import free_port, serving
 from tests.gateway.test_yaml import BAD_FILES
-from tests.wheels.building import make_wheel, wheel_name
+from tests.wheels.building import make_wheel, upload, wheel_name
 from tests.wheels.test_checking import MALICIOUS
 from tests.wheels.test_end_to_end import most_memory
-from tests.wheels.uploading import upload
 
 ROUNDS = 5
 MIB = 1024 * 1024
@@ -33,7 +32,7 @@ def test_nothing_malicious_is_kept_or_makes_the_gateway_grow(tmp_path: Path) -> 
         "deep mapping": b"".join(b" " * n + b"a:\n" for n in range(500)),
         "long scalar": b"version: 1\nflow: " + b"x" * 200_000,
     }
-    with serving(tmp_path, "up", "--port", str(port), port=port) as served:
+    with serving(tmp_path, "up", "--port", str(port), "--nats-client-port", "0", port=port) as served:
         with httpx.Client(base_url=served.url, headers={"Accept-Language": "en"}, timeout=60) as client:
             assert upload(client, wheel_name("sound"), make_wheel("sound")).status_code == 200
             before = most_memory(served.process.pid)

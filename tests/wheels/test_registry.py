@@ -9,12 +9,11 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.names import Names, object_stream
-from pyoco_server.adapters.jetstream.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names, object_stream
+from pyoco_server.adapters.jetstream.stores.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
 from pyoco_server.adapters.memory.wheels import MemoryWheelHistory, MemoryWheelRegistry
+from pyoco_server.adapters.system import SystemClock, uuid_maker
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.wheels import (
     Admit,
@@ -24,13 +23,12 @@ from pyoco_server.app.ports.wheels import (
     WheelHistory,
     WheelRegistry,
 )
-from pyoco_server.app.wheels_errors import WheelVersionError
-from pyoco_server.app.wheels_names import must_be_newer
+from pyoco_server.app.wheels.errors import WheelVersionError
+from pyoco_server.app.wheels.names import must_be_newer
 from tests.adapters.conftest import Backend, JetStream
 from tests.adapters.proxy import proxy_to
 from tests.gateway.stand import eventually
-from tests.wheels.building import wheel_name
-from tests.wheels.uploading import reading
+from tests.wheels.building import reading, wheel_name
 
 R = TypeVar("R")
 Open = Callable[[], Awaitable[WheelRegistry]]
@@ -68,7 +66,7 @@ async def content(registry: WheelRegistry, wheel: Wheel) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 1, 256 * 1024, 5_000_000])
-def test_what_is_added_is_there_for_anybody(backend: Backend, size: int) -> None:
+def test_an_added_wheel_can_be_read_by_any_process(backend: Backend, size: int) -> None:
     data = random.Random(size).randbytes(size)
 
     async def body(open_registry: Open) -> None:
@@ -106,7 +104,7 @@ def test_what_was_deleted_is_gone_with_its_content_but_not_from_the_events(backe
     run(backend, body)
 
 
-def test_of_deletions_at_once_one_counts(backend: Backend) -> None:
+def test_only_one_of_concurrent_deletions_succeeds(backend: Backend) -> None:
     async def body(open_registry: Open) -> None:
         await add(await open_registry(), wheel_name())
         registries = [await open_registry() for _ in range(4)]
@@ -172,7 +170,7 @@ def test_chunks_an_upload_left_are_removed_when_they_are_old(jetstream: JetStrea
 
 
 def test_an_answer_that_was_lost_is_looked_up(jetstream: JetStream) -> None:
-    """The wheel is stored, but nobody hears so: it is there once, and so it is told."""
+    """The wheel is stored, but the answer is lost: it is there once, and so the upload succeeds."""
 
     async def body(connection: Connection, names: Names) -> None:
         seen, asked = JetStreamWheelRegistry(connection, names), list[int]()
@@ -183,7 +181,7 @@ def test_an_answer_that_was_lost_is_looked_up(jetstream: JetStream) -> None:
 
             def admit(there: Sequence[Wheel]) -> None:
                 asked.append(len(there))
-                proxy.swallows_answers = len(asked) == 2  # the chunks are stored; what comes next tells of them
+                proxy.swallows_answers = len(asked) == 2  # the chunks are stored; the next message announces them
 
             async def is_there() -> bool:
                 return bool(await seen.all())
@@ -200,7 +198,7 @@ def test_an_answer_that_was_lost_is_looked_up(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_whoever_cannot_be_reached_takes_nothing_and_leaves_no_half(jetstream: JetStream) -> None:
+def test_an_unreachable_store_takes_nothing_and_keeps_no_part(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         seen = JetStreamWheelRegistry(connection, names)
         async with (

@@ -9,14 +9,13 @@ import httpx
 import pytest
 from packaging.version import Version
 
-from pyoco_server.adapters.jetstream.names import object_stream
+from pyoco_server.adapters.jetstream.primitives.names import object_stream
 from pyoco_server.app.ports.wheels import WheelEvent
 from pyoco_server.gateway.services import Services
 from tests.gateway.stand import Stand, check_error
-from tests.wheels.building import make_wheel, wheel_name
+from tests.wheels.building import make_wheel, upload, uploaded, wheel_name
 from tests.wheels.conftest import MAX_BYTES
 from tests.wheels.test_checking import MALICIOUS
-from tests.wheels.uploading import upload, uploaded
 
 KINDS = [
     "not an archive",
@@ -47,15 +46,15 @@ def test_a_wheel_is_uploaded_listed_downloaded_and_deleted(client: httpx.Client,
     name, data = wheel_name(package), make_wheel(package, files={f"{package}/data.bin": bytes(600_000)})
     answer = upload(client, name, data, tags="cpu, linux,cpu", replace="true")
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert set(told) == FIELDS
-    assert told["name"] == name
-    assert told["size_bytes"] == len(data)
-    assert told["bucket"] == "pyoco_wheels"
-    assert told["sha256_hex"] == hashlib.sha256(data).hexdigest()
-    assert told["tags"] == ["cpu", "linux"]
-    assert isinstance(told["modified"], float)
-    assert told in client.get("/wheels").json()
+    wheel = answer.json()
+    assert set(wheel) == FIELDS
+    assert wheel["name"] == name
+    assert wheel["size_bytes"] == len(data)
+    assert wheel["bucket"] == "pyoco_wheels"
+    assert wheel["sha256_hex"] == hashlib.sha256(data).hexdigest()
+    assert wheel["tags"] == ["cpu", "linux"]
+    assert isinstance(wheel["modified"], float)
+    assert wheel in client.get("/wheels").json()
 
     got = client.get(f"/wheels/{name}")
     assert got.status_code == 200
@@ -72,7 +71,7 @@ def test_a_wheel_is_uploaded_listed_downloaded_and_deleted(client: httpx.Client,
 
 @pytest.mark.spec("004 REQ-0025", "004 ERR-PYOCO-0023")
 @pytest.mark.parametrize("name", ["never-1.0-py3-none-any.whl", "nothing", "..%2Fx.whl", "x%00.whl", "a" * 500])
-def test_what_is_not_there_is_not_found(client: httpx.Client, name: str) -> None:
+def test_an_unknown_wheel_is_not_found(client: httpx.Client, name: str) -> None:
     for method in ("GET", "DELETE"):
         answer = client.request(method, f"/wheels/{name}")
         assert answer.status_code == 404
@@ -197,21 +196,21 @@ def _form_of(name: str, data: bytes) -> bytes:
 
 
 @pytest.mark.spec("004 REQ-0025")
-def test_the_history_tells_who_did_what(client: httpx.Client, package: str) -> None:
+def test_the_history_says_which_key_did_what(client: httpx.Client, package: str) -> None:
     client.headers["User-Agent"] = "tests/1"
-    told = uploaded(client, package, tags="cpu", replace="false")
-    client.delete(f"/wheels/{told['name']}")
-    deletion, upload_event = client.get("/wheels/history", params={"wheel_name": told["name"]}).json()
+    wheel = uploaded(client, package, tags="cpu", replace="false")
+    client.delete(f"/wheels/{wheel['name']}")
+    deletion, upload_event = client.get("/wheels/history", params={"wheel_name": wheel["name"]}).json()
     assert upload_event["action"] == "upload"
     assert upload_event["replace"] is False
     assert deletion["action"] == "delete"
     assert deletion["replace"] is None
     for event in (deletion, upload_event):
         assert set(event) == set(WheelEvent.__struct_fields__)
-        assert event["wheel_name"] == told["name"]
+        assert event["wheel_name"] == wheel["name"]
         assert event["tags"] == ["cpu"]
-        assert event["size_bytes"] == told["size_bytes"]
-        assert event["sha256_hex"] == told["sha256_hex"]
+        assert event["size_bytes"] == wheel["size_bytes"]
+        assert event["sha256_hex"] == wheel["sha256_hex"]
         assert event["actor"] == {"tenant_id": None, "api_key_id": None}
         assert event["source"] == {
             "remote_addr": "127.0.0.1",
@@ -224,10 +223,10 @@ def test_the_history_tells_who_did_what(client: httpx.Client, package: str) -> N
     assert deletion["occurred_at"] >= upload_event["occurred_at"]
 
 
-def test_the_history_tells_what_proxies_say(client: httpx.Client, package: str) -> None:
+def test_the_history_keeps_the_headers_of_proxies(client: httpx.Client, package: str) -> None:
     client.headers.update({"X-Forwarded-For": "10.0.0.1, 10.0.0.9", "X-Real-IP": "1" * 5_000})
-    told = uploaded(client, package)
-    [event] = client.get("/wheels/history", params={"wheel_name": told["name"]}).json()
+    wheel = uploaded(client, package)
+    [event] = client.get("/wheels/history", params={"wheel_name": wheel["name"]}).json()
     assert event["source"]["x_forwarded_for"] == "10.0.0.1, 10.0.0.9"
     assert event["source"]["x_real_ip"] == "1" * 512
 
@@ -259,12 +258,12 @@ def test_of_many_uploads_of_one_version_one_wins(stand: Stand, client: httpx.Cli
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
     [winner] = [answer.json() for answer in answers if answer.status_code == 200]
     assert hashlib.sha256(client.get(f"/wheels/{winner['name']}").content).hexdigest() == winner["sha256_hex"]
-    assert stand.call(_messages) == before + 2, "one chunk and one message that tells of it"
+    assert stand.call(_messages) == before + 2, "one chunk and one message that announces it"
     assert len(client.get("/wheels/history", params={"wheel_name": winner["name"]}).json()) == 1
 
 
 @pytest.mark.spec("004 REQ-0025", "004 ERR-PYOCO-0022")
-def test_uploads_at_once_are_let_in_only_in_rising_order(stand: Stand, client: httpx.Client, package: str) -> None:
+def test_concurrent_uploads_are_accepted_only_in_rising_order(stand: Stand, client: httpx.Client, package: str) -> None:
     versions = ["1.0", "1.1", "1.2", "2.0a1", "2.0", "2.0.post1", "3.0", "10.0"]
     answers = _at_once(stand, [(package, version, "") for version in versions])
     assert {answer.status_code for answer in answers} <= {200, 409}
@@ -295,7 +294,7 @@ def _at_once(stand: Stand, wheels: list[tuple[str, str, str]]) -> list[httpx.Res
         return list(pool.map(one, wheels))
 
 
-def test_what_others_put_into_the_bucket_disturbs_nobody(stand: Stand, client: httpx.Client, package: str) -> None:
+def test_foreign_objects_in_the_bucket_do_no_harm(stand: Stand, client: httpx.Client, package: str) -> None:
     async def put(given: Services) -> None:
         connection: Any = given.store
         tool = await connection.js.object_store("pyoco_wheels")
@@ -315,44 +314,44 @@ def test_what_others_put_into_the_bucket_disturbs_nobody(stand: Stand, client: h
 
 @pytest.mark.spec("004 §付録E")
 def test_the_usual_tools_see_a_wheel_and_its_tags(stand: Stand, client: httpx.Client, package: str) -> None:
-    told = uploaded(client, package, tags="cpu,linux")
+    wheel = uploaded(client, package, tags="cpu,linux")
 
     async def look(given: Services) -> Any:
         connection: Any = given.store
-        return await (await connection.js.object_store("pyoco_wheels")).get(told["name"])
+        return await (await connection.js.object_store("pyoco_wheels")).get(wheel["name"])
 
     found = stand.call(look)
     assert found.data == make_wheel(package)
-    assert found.info.nuid == told["nuid"]
+    assert found.info.nuid == wheel["nuid"]
     assert found.info.headers == {"x-pyoco-wheel-tags": ["cpu,linux"]}
 
 
-def test_a_wheel_with_a_chunk_missing_is_never_given_out_as_whole(
+def test_a_wheel_with_a_missing_chunk_is_never_returned_as_complete(
     stand: Stand, client: httpx.Client, package: str
 ) -> None:
     data = make_wheel(package, files={f"{package}/data.bin": random.Random(1).randbytes(1_500_000)})
-    told = upload(client, wheel_name(package), data).json()
+    wheel = upload(client, wheel_name(package), data).json()
 
     async def damage(given: Services) -> None:
         connection: Any = given.store
-        last = await connection.js.get_last_msg("OBJ_pyoco_wheels", f"$O.pyoco_wheels.C.{told['nuid']}")
+        last = await connection.js.get_last_msg("OBJ_pyoco_wheels", f"$O.pyoco_wheels.C.{wheel['nuid']}")
         await connection.js.delete_msg("OBJ_pyoco_wheels", last.seq)
 
     stand.call(damage)
     with pytest.raises(httpx.RemoteProtocolError):
-        client.get(f"/wheels/{told['name']}")
+        client.get(f"/wheels/{wheel['name']}")
 
 
 def test_a_history_that_was_not_written_is_found_with_the_wheels(
     stand: Stand, client: httpx.Client, package: str
 ) -> None:
-    told = uploaded(client, package)
+    wheel = uploaded(client, package)
 
     async def forget(given: Services) -> None:
         connection: Any = given.store
         await connection.js.purge_stream("KV_pyoco_wheel_history")
 
     stand.call(forget)
-    client.delete(f"/wheels/{told['name']}")
-    found = client.get("/wheels/history", params={"wheel_name": told["name"]}).json()
+    client.delete(f"/wheels/{wheel['name']}")
+    found = client.get("/wheels/history", params={"wheel_name": wheel["name"]}).json()
     assert [event["action"] for event in found] == ["delete", "upload"]

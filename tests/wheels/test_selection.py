@@ -10,9 +10,9 @@ from packaging.tags import Tag, parse_tag
 from packaging.version import Version
 
 from pyoco_server.app.ports.wheels import Wheel
-from pyoco_server.app.wheels_errors import WheelVersionError
-from pyoco_server.app.wheels_names import must_be_newer, parse_name
-from pyoco_server.app.wheels_selection import interpreter, select
+from pyoco_server.app.wheels.errors import WheelVersionError
+from pyoco_server.app.wheels.names import must_be_newer, parse_name
+from pyoco_server.app.wheels.selection import interpreter, select
 from tests.wheels.building import wheel_name
 
 HERE = interpreter([*parse_tag("cp311-cp311-linux_x86_64"), *parse_tag("py3-none-any")], "3.11.7")
@@ -50,7 +50,7 @@ def wanted(*wheels: Wheel, tags: tuple[str, ...] = ("cpu",)) -> list[str]:
 
 @pytest.mark.spec("004 REQ-0025", "004 ERR-PYOCO-0022")
 @given(st.lists(versions, max_size=6), versions)
-def test_a_version_is_let_in_if_and_only_if_it_is_above_all(there: list[str], new: str) -> None:
+def test_a_version_is_accepted_if_and_only_if_it_is_the_highest(there: list[str], new: str) -> None:
     wheels = [wheel(wheel_name("demo", version)) for version in there] + [wheel(wheel_name("other", "99"))]
     if all(Version(new) > Version(version) for version in there):
         must_be_newer(wheel_name("demo", new), wheels)
@@ -61,7 +61,7 @@ def test_a_version_is_let_in_if_and_only_if_it_is_above_all(there: list[str], ne
 
 
 @given(st.lists(versions, max_size=12))
-def test_what_is_let_in_one_by_one_rises_strictly(offered: list[str]) -> None:
+def test_accepted_versions_rise_strictly(offered: list[str]) -> None:
     kept: list[Wheel] = []
     for version in offered:
         try:
@@ -93,14 +93,14 @@ def test_the_newest_is_wanted_in_whatever_order_they_come(there: list[str], chan
         (("CPU",), ("cpu",), False),
     ],
 )
-def test_tags_decide_whom_a_wheel_is_for(
+def test_tags_decide_which_workers_a_wheel_is_for(
     wheel_tags: tuple[str, ...], worker_tags: tuple[str, ...], meant: bool
 ) -> None:
     assert bool(wanted(wheel("demo-1.0-py3-none-any.whl", *wheel_tags), tags=worker_tags)) is meant
 
 
 @pytest.mark.spec("004 REQ-0026", "004 §付録E")
-def test_of_each_package_the_newest_that_runs_here_is_wanted_and_the_others_are_told() -> None:
+def test_of_each_package_the_newest_that_runs_here_is_selected_and_the_others_are_reported() -> None:
     selection = select(
         [
             wheel("demo-1.0-py3-none-any.whl"),

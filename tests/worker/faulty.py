@@ -1,20 +1,19 @@
-"""The ports in memory, with faults: calls that fail, or whose answer is lost, when and as a test says."""
+"""The ports in memory, with faults that a test plans: calls that fail, or whose answer is lost."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto, unique
 from typing import Any, TypeVar
 
-from pyoco_server.adapters.memory.dead_letters import MemoryDeadLetters
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
+from pyoco_server.adapters.memory.registries import MemoryDeadLetters, MemoryWorkerRegistry
 from pyoco_server.adapters.memory.snapshots import MemorySnapshots
 from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
-from pyoco_server.adapters.memory.workers import MemoryWorkerRegistry
 from pyoco_server.app.ports import (
-    DeadLetter,
     Delivery,
     NotStoredError,
     OnAppend,
+    StoredDeadLetter,
     StoredSnapshot,
     TooLargeError,
     UnavailableError,
@@ -28,13 +27,13 @@ R = TypeVar("R")
 
 @unique
 class Fault(Enum):
-    """What becomes of a call."""
+    """The outcome of a call."""
 
     NONE = auto()
     NOT_DONE = auto()
-    """It does not get there, and nobody is told."""
+    """It does not arrive, and there is no answer."""
     UNANSWERED = auto()
-    """It is done, and nobody is told."""
+    """It is done, but the answer is lost."""
     TOO_LARGE = auto()
     """It is refused for its size."""
     REFUSED = auto()
@@ -46,34 +45,34 @@ class Fault(Enum):
 
 
 class UndocumentedError(Exception):
-    """What no port is documented to raise."""
+    """An error that no port documents."""
 
 
 class Trouble:
-    """Says what becomes of each call, by the name of the port and the method: ``queue.publish``."""
+    """Decides the outcome of each call, by the name of the port and the method: ``queue.publish``."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        """All calls there were."""
+        """The names of all calls, in order."""
         self.meanwhile: dict[str, Callable[[], Awaitable[object]]] = {}
-        """What happens just before the next call of that name, once."""
+        """Called once, just before the next call of that name."""
         self.before_answer: dict[str, Callable[[], Awaitable[object]]] = {}
-        """What happens when the next call of that name is done and not yet answered, once."""
+        """Called once, after the next call of that name is done and before it is answered."""
         self.otherwise: Callable[[], Fault] = lambda: Fault.NONE
-        """What becomes of calls nothing was planned for."""
+        """The outcome of calls without a plan."""
         self._planned: dict[str, deque[Fault]] = {}
         self._always: dict[str, Fault] = {}
 
     def next(self, name: str, *faults: Fault) -> None:
-        """What becomes of the next calls of that name."""
+        """Plan the outcomes of the next calls of that name."""
         self._planned.setdefault(name, deque()).extend(faults)
 
     def always(self, name: str, fault: Fault) -> None:
-        """What becomes of all calls of that name, until told otherwise."""
+        """Set the outcome of all calls of that name, until it is set again."""
         self._always[name] = fault
 
     async def through(self, name: str, call: Callable[[], Awaitable[R]]) -> R:
-        """Make a call, with what was planned for it."""
+        """Make a call with the outcome that is planned for it."""
         self.calls.append(name)
         meanwhile = self.meanwhile.pop(name, None)
         if meanwhile is not None:
@@ -100,13 +99,13 @@ class Trouble:
 
 
 class FaultyLog:
-    """Serves the EventLog port; a silent one tells nobody of appends."""
+    """Serves the EventLog port; a silent one reports no appends."""
 
     def __init__(self, trouble: Trouble) -> None:
         self.inner = MemoryEventLog()
         self.silent = False
         self.offered: list[Sequence[Event]] = []
-        """All commits there were to append, whatever became of them."""
+        """All commits that were to be appended, with or without success."""
         self._trouble = trouble
 
     async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
@@ -119,11 +118,11 @@ class FaultyLog:
         return await self._trouble.through("log.read", lambda: self.inner.read(execution_id, after=after))
 
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
-        def told(position: int) -> None:
+        def notify(position: int) -> None:
             if not self.silent:
                 on_append(position)
 
-        return await self._trouble.through("log.subscribe", lambda: self.inner.subscribe(execution_id, told))
+        return await self._trouble.through("log.subscribe", lambda: self.inner.subscribe(execution_id, notify))
 
     async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
         return await self.inner.subscribe_all(on_append)
@@ -206,7 +205,7 @@ class FaultyDelivery:
 
 
 class FaultyQueue:
-    """Serves the WorkQueue port; ``settled`` lists what became of deliveries, in order."""
+    """Serves the WorkQueue port; ``settled`` lists how deliveries were settled, in order."""
 
     def __init__(self, inner: MemoryWorkQueue, trouble: Trouble) -> None:
         self.inner = inner
@@ -246,10 +245,10 @@ class FaultyLetters:
     async def count(self) -> int:
         return await self.inner.count()
 
-    async def newest(self, limit: int) -> Sequence[DeadLetter]:
+    async def newest(self, limit: int) -> Sequence[StoredDeadLetter]:
         return await self.inner.newest(limit)
 
-    async def get(self, sequence: int) -> DeadLetter | None:
+    async def get(self, sequence: int) -> StoredDeadLetter | None:
         return await self.inner.get(sequence)
 
 

@@ -1,7 +1,6 @@
 """Flows for tests of runs that keep their own graph: chains with a wait, random flows, random edits of them."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +15,7 @@ from pyoco_server.flows.model import (
     FlowModel,
     ForEach,
     Network,
+    OnFailure,
     Parallel,
     Program,
     Repeat,
@@ -24,16 +24,21 @@ from pyoco_server.flows.model import (
     Switch,
     TaskSpec,
     TaskStep,
+    Trigger,
     Until,
     WaitSpec,
     tasks_of,
     with_tasks,
 )
 from pyoco_server.gateway.routers.run_events import events_page, graph_view, state_at
-from pyoco_server.worker.dispositions import Ack
+from pyoco_server.worker.settlement import Ack
 from tests.worker.world import USER, World
 
 NAMES: Final = "abcdef"
+ADDED: Final = "added"
+RENAMED: Final = "renamed"
+FAILS: Final = "fails"
+"""A task with this input fails at every attempt."""
 WAYS: Final = ("left", "right", "neither")
 MOST_ITEMS: Final = 2
 
@@ -56,7 +61,7 @@ async def parked_and_resumed(world: World, flow: Flow) -> str:
     """A run that has been resumed after its wait, and that no worker has taken since."""
     run_id = await world.submit("f")
     assert await world.hand({"f": flow}).work() == Ack()
-    await world.desk.resume(run_id, "w", 1, USER)
+    await world.resume(run_id, "w", 1, USER)
     return run_id
 
 
@@ -71,26 +76,41 @@ async def readable(world: World, run_id: str) -> None:
 # --- Random flows ----------------------------------------------------------------------------------------------------
 
 
-def a_task(name: str) -> st.SearchStrategy[TaskSpec]:
-    """A wait, or a task with or without retries and with inputs of several types."""
+def a_task(name: str, *, may_isolate: bool = False) -> st.SearchStrategy[TaskSpec]:
+    """A wait, or a task: with retries or called at most once, with inputs of several types, or failing in isolation."""
+    inputs = st.sampled_from([{}, {"n": 1}, {"n": (1, 2)}, {"n": b"x", "given": "$ctx.params.way"}])
     called = st.builds(
         TaskSpec,
         name=st.just(name),
         retries=st.integers(0, 2),
         backoff=st.just(Backoff(delay_sec=1.0)),
-        inputs=st.sampled_from([{}, {"n": 1}, {"n": (1, 2)}, {"n": b"x", "given": "$ctx.params.way"}]),
+        inputs=inputs,
     )
+    once = st.builds(TaskSpec, name=st.just(name), inputs=inputs, at_most_once=st.just(True))
     waits = st.builds(lambda: TaskSpec(name=name, wait=WaitSpec(key=name)))
-    return st.one_of(called, called, called, waits)
+    failing = st.builds(
+        TaskSpec,
+        name=st.just(name),
+        retries=st.integers(0, 1),
+        backoff=st.just(Backoff(delay_sec=1.0)),
+        inputs=st.just({FAILS: True}),
+        on_failure=st.just(OnFailure.ISOLATE),
+    )
+    return st.one_of(called, called, called, waits, once, *([failing] if may_isolate else []))
 
 
 @st.composite
-def networks(draw: st.DrawFn, names: list[str]) -> Network:
-    """Tasks in some order, each behind any of those before it: chains, forks and joins."""
+def networks(draw: st.DrawFn, names: Sequence[str]) -> Network:
+    """Tasks in some order, each behind any of those before it: chains, forks, joins of all branches and of any."""
     behind: dict[str, tuple[str, ...]] = {}
+    tasks: list[TaskSpec] = []
     for place, name in enumerate(names):
         behind[name] = tuple(draw(st.lists(st.sampled_from(names[:place]), unique=True, max_size=3))) if place else ()
-    return Network(tuple(draw(a_task(name)) for name in names), behind)
+        task = draw(a_task(name, may_isolate=True))
+        if len(behind[name]) > 1 and draw(st.booleans()):
+            task = msgspec.structs.replace(task, trigger=Trigger.ANY)
+        tasks.append(task)
+    return Network(tuple(tasks), behind)
 
 
 @st.composite
@@ -139,24 +159,35 @@ def flows(draw: st.DrawFn) -> FlowModel:
 @st.composite
 def edited(draw: st.DrawFn, model: FlowModel) -> FlowModel:
     """The flow after an edit: a small one, or another flow that has some of the names."""
-    match draw(st.sampled_from(["remove", "rename", "reorder", "options", "edges", "all"])), model.body:
+    names = [task.name for task in tasks_of(model)]
+    match draw(st.sampled_from(["add", "remove", "rename", "reorder", "options", "all"])), model.body:
         case "all", _:
             return draw(flows())
         case "rename", _:
-            old, new = draw(st.sampled_from([task.name for task in tasks_of(model)])), "new"
-            return _changed(model, lambda task: _named(task, new if task.name == old else task.name), {old: new})
-        case "options", _:
-            options = {task.name: draw(a_task(task.name)) for task in tasks_of(model)}
+            old = draw(st.sampled_from(names))
+            return _changed(
+                model, lambda task: _named(task, RENAMED if task.name == old else task.name), {old: RENAMED}
+            )
+        case "options", body:
+            isolates = isinstance(body, Network)
+            options = {name: draw(a_task(name, may_isolate=isolates)) for name in names}
             return _changed(model, lambda task: options[task.name], {})
-        case "remove", Network(tasks, _) if len(tasks) > 1:
-            return FlowModel(name="f", body=draw(networks([task.name for task in tasks][1:])))
-        case _, Network(tasks, _):
-            return FlowModel(name="f", body=draw(networks(draw(st.permutations([task.name for task in tasks])))))
+        case "add", Network(tasks, behind):
+            follows = draw(st.lists(st.sampled_from(names), unique=True, max_size=2))
+            more = {ADDED: tuple(follows)}
+            return FlowModel(name="f", body=Network((*tasks, TaskSpec(name=ADDED)), {**behind, **more}))
+        case "remove", Network() if len(names) > 1:
+            return FlowModel(name="f", body=draw(networks(names[1:])))
+        case _, Network():
+            return FlowModel(name="f", body=draw(networks(draw(st.permutations(names)))))
+        case "add", Program(steps):
+            at = draw(st.integers(0, len(steps)))
+            more_steps = (*steps[:at], TaskStep(TaskSpec(name=ADDED)), *steps[at:])
+            return FlowModel(name="f", body=Program(more_steps))
         case "remove", Program(steps) if len(steps) > 1:
             return FlowModel(name="f", body=Program(steps[1:]))
         case _, Program(steps):
-            more = TaskStep(TaskSpec(name="more"))
-            return FlowModel(name="f", body=Program((more, *draw(st.permutations(steps)))))
+            return FlowModel(name="f", body=Program(tuple(draw(st.permutations(steps)))))
     raise AssertionError("no other bodies")
 
 
@@ -173,40 +204,6 @@ def _changed(model: FlowModel, change: Callable[[TaskSpec], TaskSpec], names: Ma
                 names.get(name, name): tuple(names.get(each, each) for each in those) for name, those in behind.items()
             }
             return FlowModel(name="f", body=Network(tuple(map(change, tasks)), moved))
-
-
-# --- What a flow demands ---------------------------------------------------------------------------------------------
-
-
-def demanded(model: FlowModel, params: Mapping[str, Any]) -> Counter[str]:
-    """How often each task must succeed before a run of the flow may be COMPLETED."""
-    if isinstance(model.body, Network):
-        return Counter(task.name for task in model.body.tasks)
-    return _demanded(model.body.steps, params)
-
-
-def _demanded(steps: Iterable[Step], params: Mapping[str, Any]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for step in steps:
-        match step:
-            case TaskStep(task):
-                total[task.name] += 1
-            case Parallel(branches):
-                total += _demanded([each for branch in branches for each in branch], params)
-            case Switch(_, cases, default):
-                taken = [case.body for case in cases if case.value == params["way"]]
-                total += _demanded(taken[0] if taken else default or (), params)
-            case Repeat(count, body):
-                total += _times(_demanded(body, params), params["count"] if isinstance(count, str) else count)
-            case ForEach():
-                total += _times(_demanded(step.body, params), len(params["items"]))
-            case Until():  # last of a closed set
-                total += _times(_demanded(step.body, params), 1 if params["count"] > 0 else 3)
-    return total
-
-
-def _times(once: Counter[str], times: int) -> Counter[str]:
-    return Counter({name: many * times for name, many in once.items() if times})
 
 
 def parameters() -> st.SearchStrategy[dict[str, Any]]:

@@ -7,17 +7,17 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import options
-from pyoco_server.app.burying import DeadReason
-from pyoco_server.app.crashes import is_under_suspicion
+from pyoco_server.app.recovery.dead_letter import DeadReason
+from pyoco_server.app.runtime.crashes import is_under_suspicion
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted
-from pyoco_server.worker.dispositions import Ack, Disposition, Letter
+from pyoco_server.worker.settlement import Ack, DeadLetterNote, Settlement
 from tests.invariants import check_no_repeats
 from tests.worker.world import Hand, Held, World, attempt
 
 DEAD_SEC = 31.0
 
 
-async def begin(hand: Hand, held: Held) -> "asyncio.Task[Disposition]":
+async def begin(hand: Hand, held: Held) -> "asyncio.Task[Settlement]":
     """Let a worker take the next job, as far as its held task."""
     working = asyncio.create_task(hand.work())
     await held.at_work()
@@ -25,7 +25,7 @@ async def begin(hand: Hand, held: Held) -> "asyncio.Task[Disposition]":
 
 
 async def die(world: World, hand: Hand, held: Held) -> None:
-    """A worker takes the job, and shows no life from then on: to the others, it is dead."""
+    """Let a worker take the job and send no heartbeat from then on: to the others, it is dead."""
     _ = await begin(hand, held)
     await world.pass_time(DEAD_SEC)
 
@@ -63,8 +63,8 @@ def test_the_third_death_fails_the_task_and_the_log_has_the_count() -> None:
     attempt(body)
 
 
-def world_letter(run_id: str, stored: dict[str, Any]) -> Letter:
-    return Letter(
+def world_letter(run_id: str, stored: dict[str, Any]) -> DeadLetterNote:
+    return DeadLetterNote(
         reason=DeadReason.EXECUTION_ERROR, error=stored["error"], run_id=run_id, flow_name="held", tags=("default",)
     )
 
@@ -90,7 +90,7 @@ def test_workers_that_stop_in_good_order_are_no_crashes_even_if_the_snapshot_is_
         for number in range(4):
             await stop(await begin(world.hand(flows, f"w{number}"), held))
             await world.snapshots.inner.delete(run_id)
-        held.let_go()
+        held.release()
         assert await world.hand(flows, "last").work() == Ack()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
         assert await starts(world, run_id) == [None] * 5

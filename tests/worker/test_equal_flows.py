@@ -1,4 +1,4 @@
-"""Flows that Python calls equal, and whose values have other types, are told apart in the logs of their runs."""
+"""Flows that Python calls equal, and whose values have other types, stay distinct in the logs of their runs."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def test_a_run_that_is_taken_over_calls_its_tasks_with_values_of_its_own_flow(va
         for _ in runs:
             await first.work()
         for run_id in runs:
-            await world.desk.resume(run_id, "w", 1, USER)
+            await world.resume(run_id, "w", 1, USER)
             await second.work()
             state = await world.state(run_id)
             assert state.nodes["show"].status is NodeStatus.SUCCEEDED

@@ -21,7 +21,7 @@ def only():
 flow = Flow("{name}") >> only
 """
 MODEL = '''
-from pyoco_server.flows.flow_yaml import read_flow_yaml
+from pyoco_server.flows.yaml.document import read_flow_yaml
 
 TEXT = """
 version: 1
@@ -60,15 +60,15 @@ def test_a_flow_read_from_yaml_in_a_module_is_found() -> None:
         assert found.name == "read"
 
 
-def test_where_flows_were_found_is_known() -> None:
-    write("told_flows.py", FLOW.format(name="in-a-file"))
-    write("told_pack/__init__.py", FLOW.format(name="in-a-package"))
-    write("told.yaml", "version: 1\nflow:\n  graph: a\ntasks:\n  a:\n    callable: os.path:basename\n")
-    origins = discover(["told_flows.py", "told_pack", "told.yaml"]).origins
+def test_discovery_records_where_flows_were_found() -> None:
+    write("origin_flows.py", FLOW.format(name="in-a-file"))
+    write("origin_pack/__init__.py", FLOW.format(name="in-a-package"))
+    write("origin.yaml", "version: 1\nflow:\n  graph: a\ntasks:\n  a:\n    callable: os.path:basename\n")
+    origins = discover(["origin_flows.py", "origin_pack", "origin.yaml"]).origins
     assert {name: os.path.relpath(file) for name, file in origins.items()} == {
-        "in-a-file": "told_flows.py",
-        "in-a-package": os.path.join("told_pack", "__init__.py"),  # noqa: PTH118 relpath gives a text, too
-        "told": "told.yaml",
+        "in-a-file": "origin_flows.py",
+        "in-a-package": os.path.join("origin_pack", "__init__.py"),  # noqa: PTH118 relpath gives a text, too
+        "origin": "origin.yaml",
     }
 
 
@@ -112,7 +112,7 @@ def test_another_process_finds_the_first_of_two_files_of_one_name() -> None:
     assert child.stdout.strip() == "first"
 
 
-def test_a_name_that_is_nearly_right_is_told_the_right_one() -> None:
+def test_a_name_that_is_nearly_right_gets_a_suggestion() -> None:
     write("near_flows.py", FLOW.format(name="hello") + '\nother = Flow("weather") >> only\n')
     flows = discover(["near_flows.py"])
     with pytest.raises(KeyError, match=r"there are hello, weather; did you mean 'hello'\?"):

@@ -1,4 +1,4 @@
-"""Where a worker finds flows: resolvers, modules that are searched, and what is said when they cannot be used."""
+"""Where a worker finds flows: resolvers, modules that are searched, and the errors when they cannot be used."""
 
 import asyncio
 import concurrent.futures
@@ -14,11 +14,11 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.errors import InvalidInputError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.model import (
     FlowModel,
     Isolation,
 )
+from pyoco_server.flows.yaml.document import read_flow_yaml
 from pyoco_server.worker.flow_source import (
     FlowNotFoundError,
     Flows,
@@ -28,8 +28,8 @@ from pyoco_server.worker.flow_source import (
     load_resolver,
     no_flows,
 )
-from pyoco_server.worker.wheel_sync_flows import FreshResolver
-from tests.engine.flows import Calls, fan_flow
+from pyoco_server.worker.wheel_sync.fresh_resolver import FreshResolver
+from tests.app.runtime.flows import Calls, fan_flow
 from tests.waiting import wait_until
 from tests.worker.world import World, attempt
 
@@ -75,7 +75,7 @@ def test_a_function_of_a_module_or_of_a_file() -> None:
             load_resolver(spec)("other")
 
 
-def test_what_lies_beside_the_file_can_be_imported() -> None:
+def test_a_flow_file_can_import_its_neighbours() -> None:
     write("deep/helper_of_flows.py", "NAME = 'beside'\n")
     write("deep/flows_with_help.py", "from helper_of_flows import NAME\ndef resolve(name):\n    return NAME\n")
     assert load_resolver("deep/flows_with_help.py:resolve")("x") == "beside"
@@ -98,7 +98,7 @@ def test_what_lies_beside_the_file_can_be_imported() -> None:
         ("..relative:resolve", "cannot be imported"),
     ],
 )
-def test_what_cannot_be_used_is_told(spec: str, said: str) -> None:
+def test_what_cannot_be_used_is_reported(spec: str, said: str) -> None:
     write("good_flows.py", "NUMBER = 1\ndef resolve(name):\n    raise KeyError(name)\n")
     write("broken_flows.py", "1 / 0\n")
     write("unreadable_flows.py", "def def\n")
@@ -152,7 +152,7 @@ def test_two_flows_of_one_name_are_refused() -> None:
         discover(["one_flows", "two_flows"])
 
 
-def test_a_package_with_a_broken_part_is_told() -> None:
+def test_a_package_with_a_broken_part_is_reported() -> None:
     write("partly_flows/__init__.py", "\n")
     write("partly_flows/broken/__init__.py", "1 / 0\n")
     with pytest.raises(ResolverError, match=r"'partly_flows\.broken' cannot be imported: ZeroDivisionError"):
@@ -206,13 +206,13 @@ def test_flows_that_were_found_are_read_once_until_the_code_changes() -> None:
         resolve(source, "fam")
 
 
-def test_what_is_not_found_has_an_error_of_its_own() -> None:
+def test_an_unknown_flow_has_an_error_of_its_own() -> None:
     with pytest.raises(FlowNotFoundError) as error:
         resolve(FlowSource(no_flows))
     assert (error.value.err_id, error.value.msg_id) == ("ERR-PYOCO-0006", "MSG-PYOCO-0006")
 
 
-def test_a_resolver_that_takes_its_time_holds_up_nobody_else() -> None:
+def test_a_slow_resolver_does_not_block_the_event_loop() -> None:
     async def body() -> None:
         entered, leave = threading.Event(), threading.Event()
 
@@ -241,8 +241,8 @@ async def coroutine() -> int:
     return os.getpid()
 
 
-def test_a_worker_runs_plain_functions_where_it_was_told_to() -> None:
-    """Only those whose task does not say, also inside loops; coroutines stay on the loop."""
+def test_plain_functions_run_where_the_worker_is_configured_to_run_them() -> None:
+    """Only functions whose task does not choose, also inside loops; coroutines stay on the loop."""
     text = """version: 1
 flow:
   graph: |
@@ -273,14 +273,14 @@ def test_a_flow_yaml_goes_by_the_name_of_its_file(tmp_path: Path) -> None:
     assert found.name == "nightly"
 
 
-def test_a_flow_yaml_that_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+def test_an_error_in_a_flow_yaml_is_reported_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("version: 1\nflow:\n  grph: a\n", encoding="utf-8")
     with pytest.raises(ResolverError, match=r"wrong\.yaml: .*line 3"):
         discover([str(file)])
 
 
-def test_a_flow_there_is_not_is_told_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_flow_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     file = tmp_path / "nightly.yaml"
     file.write_text("version: 1\nflow:\n  graph: a\ntasks:\n  a:\n    callable: os.path:basename\n", encoding="utf-8")
     source = FlowSource(discover([str(file)]))
@@ -292,7 +292,7 @@ def test_a_flow_there_is_not_is_told_with_those_there_are(tmp_path: Path) -> Non
 
 
 class Gate:
-    """Lets a module's code stop in the middle of its import until the test goes on."""
+    """Lets a module's code stop in the middle of its import until the test continues."""
 
     def __init__(self) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
@@ -332,7 +332,7 @@ def test_a_file_is_complete_for_every_thread_that_asks_for_it(gate: Gate) -> Non
     one, other = meanwhile(gate, lambda: fresh("main"), lambda: fresh("main"))
     assert isinstance(one, Flow)
     assert one is other
-    # After a wheel has come the file is imported anew, again by several threads at once.
+    # After a wheel has come the file is imported again, also by several threads at once.
     gate.reached.clear()
     gate.open.clear()
     fresh.renew()

@@ -1,4 +1,4 @@
-"""What is left of runs that have ended: nothing the garbage collector would have to look for."""
+"""Runs that have ended leave no reference cycles to the garbage collector."""
 
 import gc
 from collections import Counter
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.worker.dispositions import Ack
-from tests.engine.flows import Calls, fan_flow
+from pyoco_server.worker.settlement import Ack
+from tests.app.runtime.flows import Calls, fan_flow
 from tests.worker.world import World, attempt
 
 OURS = ("pyoco_server.app.", "pyoco_server.worker.")
@@ -17,7 +17,7 @@ OURS = ("pyoco_server.app.", "pyoco_server.worker.")
 
 @contextmanager
 def counted_garbage() -> Iterator[Counter[str]]:
-    """Which of our objects are found to hold each other, and nobody else them."""
+    """Count our objects by class that are only referenced by each other."""
     found: Counter[str] = Counter()
     gc.collect()
     gc.disable()
@@ -34,7 +34,7 @@ def counted_garbage() -> Iterator[Counter[str]]:
 
 
 def plain_flow(calls: Calls) -> Flow:
-    """One task after the other, of which the first tells how far it is."""
+    """One task after the other, of which the first reports progress."""
     return Flow("plain") >> calls.task("one", lambda ctx: ctx.progress(50, "half")) >> calls.task("two", lambda _: 2)
 
 

@@ -1,4 +1,4 @@
-"""Two workers on one run, cancels, and workers that must go: who has the run, and how the others learn of it."""
+"""Two workers on one run, cancels, and workers that must stop: who owns the run, and how the others notice."""
 
 import asyncio
 import threading
@@ -14,15 +14,15 @@ from pyoco_server import wait
 from pyoco_server.core import Event, EventType
 from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.messages import CATALOGUE
-from pyoco_server.worker.dispositions import Ack, Disposition, Leave
-from tests.engine.flows import Calls
+from pyoco_server.worker.settlement import Ack, NoAction, Settlement
+from tests.app.runtime.flows import Calls
 from tests.invariants import check_no_repeats
 from tests.waiting import wait_until
 from tests.worker.faulty import Fault
 from tests.worker.world import PAUSE_SEC, USER, Hand, Held, World, attempt
 
 
-async def begin(hand: Hand, held: Held) -> "asyncio.Task[Disposition]":
+async def begin(hand: Hand, held: Held) -> "asyncio.Task[Settlement]":
     """Let a worker take the next job, as far as its held task."""
     working = asyncio.create_task(hand.work())
     await held.at_work()
@@ -44,10 +44,10 @@ def test_a_worker_that_was_thought_dead_stops_and_does_not_ack() -> None:
         first = await begin(world.hand(flows, "w1"), held)
         await world.pass_time(31)
         second = await begin(world.hand(flows, "w2"), held)
-        assert await first == Leave()
+        assert await first == NoAction()
         assert held.stopped == 1
         assert world.queue.settled == []
-        held.let_go()
+        held.release()
         assert await second == Ack()
         assert world.queue.settled == ["ack"]
         stored = await world.stored(run_id)
@@ -62,7 +62,7 @@ def test_a_worker_that_was_thought_dead_stops_and_does_not_ack() -> None:
 
 
 def test_a_worker_that_slept_through_the_takeover_commits_nothing() -> None:
-    """It hears nothing from the log; what it wants to write is worked out anew from what the other one wrote."""
+    """The log does not notify it; it decides again, on what the other worker wrote."""
 
     async def body(world: World) -> None:
         held = Held()
@@ -76,10 +76,10 @@ def test_a_worker_that_slept_through_the_takeover_commits_nothing() -> None:
             await asyncio.sleep(0)
         passing = asyncio.create_task(world.pass_time(PAUSE_SEC))  # not by itself: the first is at work
         await held.at_work()
-        held.let_go()
+        held.release()
         await passing
         dispositions = sorted([type(await first).__name__, type(await second).__name__])
-        assert dispositions == ["Ack", "Leave"]
+        assert dispositions == ["Ack", "NoAction"]
         assert (await world.stored(run_id))["status"] == "COMPLETED"
         events = await world.events(run_id)
         check_no_repeats(events)
@@ -97,8 +97,8 @@ def test_two_processes_with_one_name_do_not_take_each_other_for_themselves() -> 
         first = await begin(world.hand(flows, "same"), held)
         await world.pass_time(31)
         second = await begin(world.hand(flows, "same"), held)
-        assert await first == Leave()
-        held.let_go()
+        assert await first == NoAction()
+        held.release()
         assert await second == Ack()
         workers = [
             event.payload.worker_id
@@ -116,14 +116,14 @@ def test_two_processes_with_one_name_do_not_take_each_other_for_themselves() -> 
 
 @pytest.mark.spec("004 REQ-0024")
 @pytest.mark.parametrize("through", ["subscription", "heartbeat"])
-def test_a_cancel_reaches_whoever_drives_the_run(through: str) -> None:
+def test_a_cancel_reaches_the_owner_of_the_run(through: str) -> None:
     async def body(world: World) -> None:
         held = Held()
         hand = world.hand({"held": Flow("held") >> held.task() >> Calls().task("after", 1)})
         run_id = await world.submit("held")
         world.log.silent = through == "heartbeat"
         working = await begin(hand, held)
-        answer = await world.desk.cancel(run_id, USER, "enough")
+        answer = await world.cancel(run_id, USER, "enough")
         assert (answer["status"], answer["cancel_requested_by"], answer["cancel_reason"]) == (
             "CANCELLING",
             None,
@@ -158,7 +158,7 @@ def test_a_task_that_ignores_the_cancel_has_its_grace_and_no_more(caplog: pytest
         run_id = await world.submit("stubborn")
         working = asyncio.create_task(hand.work())
         await wait_until(began.is_set)
-        await world.desk.cancel(run_id, USER)
+        await world.cancel(run_id, USER)
         await world.pass_time(29)
         assert (await world.stored(run_id))["status"] == "CANCELLING"
         await world.pass_time(2)
@@ -167,16 +167,16 @@ def test_a_task_that_ignores_the_cancel_has_its_grace_and_no_more(caplog: pytest
         end.set()
 
     attempt(body)
-    (told,) = [record for record in caplog.records if record.__dict__.get("err_id") == "ERR-PYOCO-0021"]
+    (logged,) = [record for record in caplog.records if record.__dict__.get("err_id") == "ERR-PYOCO-0021"]
     entry = CATALOGUE["ERR-PYOCO-0021"]
-    assert (told.getMessage(), told.__dict__["msg_id"]) == (entry.en, entry.msg_id)
+    assert (logged.getMessage(), logged.__dict__["msg_id"]) == (entry.en, entry.msg_id)
 
 
-def test_a_cancel_before_anybody_took_the_run_leaves_nothing_to_do() -> None:
+def test_a_cancel_before_a_worker_owns_the_run_leaves_nothing_to_do() -> None:
     async def body(world: World) -> None:
         calls = Calls()
         run_id = await world.submit("one")
-        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert (await world.cancel(run_id, USER))["status"] == "CANCELLING"
         assert (await world.stored(run_id))["status"] == "CANCELLED"
         assert await world.hand({"one": Flow("one") >> calls.task("only", 1)}).work() == Ack()
         assert calls.names == []
@@ -191,7 +191,7 @@ def test_a_cancel_while_the_flow_is_looked_up_wins() -> None:
         run_id = await world.submit("one")
 
         async def cancel() -> None:
-            await world.desk.cancel(run_id, USER)
+            await world.cancel(run_id, USER)
 
         world.trouble.meanwhile["log.subscribe"] = cancel
         assert await world.hand({"one": Flow("one") >> calls.task("only", 1)}).work() == Ack()
@@ -215,7 +215,7 @@ def test_a_cancel_wins_whenever_it_comes(number: int) -> None:
             if turn < number:
                 world.trouble.meanwhile["log.append"] = lambda: cancel_at(turn + 1)
             else:
-                answers.append((await world.desk.cancel(run_id, USER))["status"])
+                answers.append((await world.cancel(run_id, USER))["status"])
 
         world.trouble.meanwhile["log.append"] = lambda: cancel_at(0)
         await world.hand({"chain": flow}).work()
@@ -226,7 +226,7 @@ def test_a_cancel_wins_whenever_it_comes(number: int) -> None:
     attempt(body)
 
 
-def test_a_cancel_of_a_run_whose_worker_died_is_brought_to_its_end_by_the_next() -> None:
+def test_the_next_worker_finishes_the_cancel_of_a_run_whose_worker_died() -> None:
     async def body(world: World) -> None:
         held = Held()
         flows = {"held": Flow("held") >> held.task()}
@@ -235,7 +235,7 @@ def test_a_cancel_of_a_run_whose_worker_died_is_brought_to_its_end_by_the_next()
         world.trouble.always("delivery.nak", Fault.NOT_DONE)
         working.cancel()
         await asyncio.wait([working])
-        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert (await world.cancel(run_id, USER))["status"] == "CANCELLING"
         assert await world.hand(flows, "w2").work() == Ack()
         assert (await world.stored(run_id))["status"] == "CANCELLED"
         assert held.began == 1
@@ -246,7 +246,7 @@ def test_a_cancel_of_a_run_whose_worker_died_is_brought_to_its_end_by_the_next()
 # --- A worker that must go -------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_handed_back_at_once_and_gone_on_with_by_another() -> None:
+def test_a_released_run_is_resumed_by_another_worker_at_once() -> None:
     async def body(world: World) -> None:
         held = Held()
         flows = {"held": Flow("held") >> held.task() >> wait("nod")}
@@ -262,7 +262,7 @@ def test_a_run_is_handed_back_at_once_and_gone_on_with_by_another() -> None:
         assert first.handler.running == {}
         stored = await world.stored(run_id)
         assert (stored["status"], stored["driven_by"]) == ("RUNNING", None)
-        held.let_go()
+        held.release()
         before = world.clock.now()
         assert await world.hand(flows, "w2").work() == Ack()
         assert (world.clock.now() - before).total_seconds() == PAUSE_SEC
@@ -270,7 +270,7 @@ def test_a_run_is_handed_back_at_once_and_gone_on_with_by_another() -> None:
     attempt(body)
 
 
-def test_a_job_whose_flow_is_still_being_looked_up_is_handed_back_too() -> None:
+def test_a_job_whose_flow_is_still_being_looked_up_is_released_too() -> None:
     async def body(world: World) -> None:
         asked, answer = threading.Event(), threading.Event()
 
@@ -303,19 +303,19 @@ def test_signs_of_life_say_that_the_run_and_its_job_are_taken_care_of() -> None:
         for _ in range(3):
             await world.pass_time(20)
             await driven.beat()
-            await driven.still_at_it()
+            await driven.report_progress()
             stored = await world.stored(run_id)
             assert stored["heartbeat_at"] == world.clock.now().timestamp()
             assert (stored["status"], stored["driven_by"]) == ("RUNNING", "w1")
             assert stored["updated_at"] < stored["heartbeat_at"]
-        held.let_go()
+        held.release()
         assert await working == Ack()
 
     attempt(body)
 
 
 @pytest.mark.spec("004 REQ-0010", "004 REQ-0024", "004 ERR-PYOCO-0009", "004 ERR-PYOCO-0003")
-def test_signs_of_life_nobody_hears_are_told_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_signs_of_life_are_logged_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         held = Held()
         hand = world.hand({"held": Flow("held") >> held.task()})
@@ -323,13 +323,13 @@ def test_signs_of_life_nobody_hears_are_told_and_stop_nothing(caplog: pytest.Log
         working = await begin(hand, held)
         driven = hand.handler.running[run_id]
         world.trouble.next("delivery.in_progress", Fault.NOT_DONE)
-        await driven.still_at_it()
+        await driven.report_progress()
         for call in ("log.read", "snapshots.write"):
             world.trouble.next(call, Fault.NOT_DONE)
             await driven.beat()
-        held.let_go()
+        held.release()
         assert await working == Ack()
 
     attempt(body)
-    told: list[Any] = [record.__dict__.get("err_id") for record in caplog.records]
-    assert (told.count("ERR-PYOCO-0009"), told.count("ERR-PYOCO-0003")) == (1, 2)
+    logged: list[Any] = [record.__dict__.get("err_id") for record in caplog.records]
+    assert (logged.count("ERR-PYOCO-0009"), logged.count("ERR-PYOCO-0003")) == (1, 2)

@@ -1,4 +1,4 @@
-"""What becomes of a job, failure by failure: the table of the specification, and dead letters to the letter."""
+"""How a job is settled after each failure: the table of the specification, and the exact dead letters."""
 
 import json
 import logging
@@ -9,8 +9,8 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 
 from pyoco_server.logs.formats import JsonFormatter, TextFormatter
 from pyoco_server.testing.virtual_clock import START
-from pyoco_server.worker.dispositions import Ack, Nak, Term
-from tests.engine.flows import Calls, fan_flow
+from pyoco_server.worker.settlement import Ack, Nak, Term
+from tests.app.runtime.flows import Calls, fan_flow
 from tests.worker.faulty import Fault
 from tests.worker.world import World, attempt
 
@@ -59,11 +59,11 @@ def test_a_new_run_costs_no_read_of_its_log() -> None:
 
 
 @pytest.mark.spec("004 REQ-0012", "004 ERR-PYOCO-0012")
-def test_what_is_no_job_is_terminated_and_buried(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_job_is_terminated_with_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         await world.publish(b"{not json")
-        disposition = await world.hand({}).work()
-        assert isinstance(disposition, Term)
+        settlement = await world.hand({}).work()
+        assert isinstance(settlement, Term)
         [letter] = await world.dead()
         error = letter.pop("error")
         assert error.startswith("not a job: ")
@@ -118,7 +118,7 @@ def test_a_broken_job_does_not_change_how_its_run_has_ended() -> None:
     [
         {},
         {"eventId": "1"},
-        {"type": "EXECUTION_CREATED", "executionId": "somebody-else"},
+        {"type": "EXECUTION_CREATED", "executionId": "another-run"},
         {"type": "EXECUTION_CANCELED"},
     ],
 )
@@ -157,11 +157,11 @@ def test_a_broken_job_waits_while_the_log_is_away() -> None:
 
 
 @pytest.mark.spec("004 REQ-0008", "004 REQ-0012", "004 ERR-PYOCO-0006")
-def test_a_flow_nobody_has_fails_the_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_flow_fails_the_run(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         run_id = await world.submit("unheard_of", tags=("a", "b"))
-        disposition = await world.hand({}).work()
-        assert isinstance(disposition, Ack)
+        settlement = await world.hand({}).work()
+        assert isinstance(settlement, Ack)
         stored = await world.stored(run_id)
         assert (stored["status"], stored["worker_id"]) == ("FAILED", "w1")
         assert "unheard_of" in stored["error"]
@@ -239,7 +239,7 @@ def test_a_flow_yaml_whose_code_is_not_here_is_not_found() -> None:
 
 @pytest.mark.spec("004 REQ-0008", "004 REQ-0012", "004 ERR-PYOCO-0007")
 @pytest.mark.parametrize("publish", [True, False])
-def test_a_run_that_fails_is_acked_and_buried_unless_switched_off(publish: bool) -> None:
+def test_a_failed_run_is_acked_with_a_dead_letter_unless_switched_off(publish: bool) -> None:
     async def body(world: World) -> None:
         hand = world.hand({"failing": failing_flow(Calls())}, publish_execution_error=publish)
         run_id = await world.submit("failing")
@@ -264,11 +264,11 @@ def test_the_line_of_a_run_that_failed_has_the_exception(caplog: pytest.LogCaptu
 
     attempt(body)
     [record] = [record for record in caplog.records if record.__dict__.get("action") == "run_failed"]
-    told = json.loads(JsonFormatter(service="s", utc=True, include_traceback=True).format(record))
-    assert (told["err_id"], told["msg_id"], told["level"]) == ("ERR-PYOCO-0007", "MSG-PYOCO-0007", "ERROR")
-    assert (told["exception_class"], told["exception_message"]) == ("ValueError", "no good")
-    assert told["traceback"].startswith("Traceback")
-    assert 'raise ValueError("no good")' in told["traceback"]
+    logged = json.loads(JsonFormatter(service="s", utc=True, include_traceback=True).format(record))
+    assert (logged["err_id"], logged["msg_id"], logged["level"]) == ("ERR-PYOCO-0007", "MSG-PYOCO-0007", "ERROR")
+    assert (logged["exception_class"], logged["exception_message"]) == ("ValueError", "no good")
+    assert logged["traceback"].startswith("Traceback")
+    assert 'raise ValueError("no good")' in logged["traceback"]
     brief = json.loads(JsonFormatter(service="s", utc=True, include_traceback=False).format(record))
     assert (brief["exception_class"], "traceback" in brief) == ("ValueError", False)
     text = TextFormatter(service="s", utc=True, include_traceback=True).format(record)
@@ -295,7 +295,7 @@ def test_a_dead_letter_that_cannot_be_written_stops_nothing(caplog: pytest.LogCa
 @pytest.mark.spec("004 REQ-0008", "004 REQ-0012", "004 ERR-PYOCO-0003")
 @pytest.mark.parametrize("fault", [Fault.NOT_DONE, Fault.UNANSWERED])
 @pytest.mark.parametrize("call", ["log.subscribe", "log.append", "snapshots.write"])
-def test_trouble_with_nats_gives_the_job_back_for_later(call: str, fault: Fault) -> None:
+def test_a_job_is_released_for_later_when_nats_fails(call: str, fault: Fault) -> None:
     async def body(world: World) -> None:
         calls = Calls()
         hand = world.hand({"fan": fan_flow(calls)})
@@ -344,7 +344,7 @@ def test_a_job_that_cannot_be_settled_comes_back_by_itself(caplog: pytest.LogCap
     assert "ERR-PYOCO-0003" in [record.__dict__.get("err_id") for record in caplog.records]
 
 
-def test_an_error_nobody_thought_of_costs_the_job_a_delivery_and_not_the_worker(
+def test_an_unexpected_error_costs_the_job_a_delivery_and_not_the_worker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def body(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Whoever comes late looks at the log: one look tells all attempts, and a look that is old by then tells nothing."""
+"""A late process reads the log before it starts tasks: one read serves all attempts, an outdated one does not."""
 
 import asyncio
 import threading
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.executor.local import LocalExecutor
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
-from pyoco_server.adapters.workshop import LocalWorkshop
-from pyoco_server.app.execution import Execution
-from pyoco_server.app.fencing import Fence, Fencing, TooLateError
+from pyoco_server.adapters.system import uuid_maker
+from pyoco_server.app.runtime.execution import Execution
+from pyoco_server.app.runtime.start_fence import FencedExecutor, StartFence, TooLateError
 from pyoco_server.core import Actor, ActorKind, Event
 from pyoco_server.core.commands import CreateExecution, StartExecution, StartNode
 from pyoco_server.flows.model import Isolation
@@ -31,7 +31,7 @@ FAN = graph(
 
 
 class CountingLog(MemoryEventLog):
-    """Counts how often it is read; ``behind`` is done when somebody has read it, and has not seen yet what it says."""
+    """Counts how often it is read; ``behind`` is called after a read, before the reader gets its result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class CountingLog(MemoryEventLog):
 
 
 class Hands:
-    """A clock whose hands are moved by the test; ``jumps`` when a thread other than the loop's looks at it."""
+    """A clock that the test sets; ``jumps`` are added when a thread other than the loop's reads it."""
 
     def __init__(self) -> None:
         self.time = T0
@@ -60,7 +60,7 @@ class Hands:
         return self.time
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nobody waits {seconds} s here")
+        raise AssertionError(f"unexpected wait of {seconds} s")
 
 
 class Late:
@@ -70,7 +70,7 @@ class Late:
         self.log = CountingLog()
         self.clock = Hands()
         self.mine = self.execution()
-        self.fencing = Fencing(self.mine, "w1", late_sec=1.0)
+        self.fencing = StartFence(self.mine, "w1", late_sec=1.0)
         self.called: list[str] = []
 
     def execution(self) -> Execution:
@@ -94,8 +94,8 @@ class Late:
         taken = StartNode(execution_id=EXECUTION, actor=ME, node_id=node, attempt=2, worker_id="w2")
         await other.do(taken, observed=True)
 
-    async def call(self, node: str, workshop: LocalWorkshop, *, in_thread: bool) -> Fence:
-        fence = Fence(workshop, self.fencing, node)
+    async def call(self, node: str, executor: LocalExecutor, *, in_thread: bool) -> FencedExecutor:
+        fence = FencedExecutor(executor, self.fencing, node)
 
         def called() -> None:
             self.called.append(node)
@@ -112,55 +112,55 @@ class Late:
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-def test_one_looks_for_all(in_thread: bool) -> None:
+def test_one_read_serves_all_attempts(in_thread: bool) -> None:
     async def body() -> None:
-        late, workshop = Late(), LocalWorkshop(threads=4, processes=1)
+        late, executor = Late(), LocalExecutor(threads=4, processes=1)
         await late.begin()
-        fences = await asyncio.gather(*(late.call(node, workshop, in_thread=in_thread) for node in NODES))
+        fences = await asyncio.gather(*(late.call(node, executor, in_thread=in_thread) for node in NODES))
         assert sorted(late.called) == sorted(NODES)
         assert [fence.problem for fence in fences] == [None] * MANY
         assert late.log.reads == 1
-        await workshop.close()
+        await executor.close()
 
     asyncio.run(body())
 
 
-def test_a_look_for_all_finds_the_one_that_was_taken_over() -> None:
+def test_a_shared_read_finds_the_attempt_that_was_taken_over() -> None:
     async def body() -> None:
-        late, workshop = Late(), LocalWorkshop(threads=4, processes=1)
+        late, executor = Late(), LocalExecutor(threads=4, processes=1)
         await late.begin()
         await late.take_over("n7")
         late.log.reads = 0
-        fences = await asyncio.gather(*(late.call(node, workshop, in_thread=False) for node in NODES))
+        fences = await asyncio.gather(*(late.call(node, executor, in_thread=False) for node in NODES))
         assert sorted(late.called) == sorted({*NODES} - {"n7"})
         assert [fence.problem is not None for fence in fences] == [node == "n7" for node in NODES]
-        await workshop.close()
+        await executor.close()
 
     asyncio.run(body())
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-def test_who_was_away_while_they_looked_looks_again(in_thread: bool) -> None:
+def test_a_process_paused_during_the_read_reads_again(in_thread: bool) -> None:
     async def body() -> None:
-        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        late, executor = Late(), LocalExecutor(threads=1, processes=1)
         await late.begin()
         pauses = iter([60, 60])
         late.log.behind = lambda: late.be_away(next(pauses, 0))
-        assert (await late.call("n0", workshop, in_thread=in_thread)).problem is None
+        assert (await late.call("n0", executor, in_thread=in_thread)).problem is None
         assert late.called == ["n0"]
         assert late.log.reads == 3
-        await workshop.close()
+        await executor.close()
 
     asyncio.run(body())
 
 
-def test_who_was_away_between_the_look_and_the_call_looks_again() -> None:
-    """The event loop has looked for the thread, and the thread goes on only when the process is awake again."""
+def test_a_process_paused_between_the_read_and_the_call_reads_again() -> None:
+    """The event loop has read for the thread, and the thread continues only after the pause of the process."""
 
     async def body() -> None:
-        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        late, executor = Late(), LocalExecutor(threads=1, processes=1)
         await late.begin()
-        fence = Fence(workshop, late.fencing, "n0")
+        fence = FencedExecutor(executor, late.fencing, "n0")
 
         async def look_and_be_taken_from(look: Callable[[], Awaitable[None]] = late.fencing.look) -> None:
             await look()
@@ -173,20 +173,20 @@ def test_who_was_away_between_the_look_and_the_call_looks_again() -> None:
             await fence.call(lambda: late.called.append("n0"), {}, isolation=Isolation.THREAD)
         assert late.called == []
         assert isinstance(fence.problem, TooLateError)
-        await workshop.close()
+        await executor.close()
 
     asyncio.run(body())
 
 
-def test_where_every_look_takes_long_a_look_may_be_older_in_the_end() -> None:
+def test_when_every_read_is_slow_an_older_one_is_accepted_in_the_end() -> None:
     async def body() -> None:
-        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        late, executor = Late(), LocalExecutor(threads=1, processes=1)
         await late.begin()
         late.log.behind = lambda: late.be_away(5)
-        assert (await late.call("n0", workshop, in_thread=True)).problem is None
+        assert (await late.call("n0", executor, in_thread=True)).problem is None
         assert late.called == ["n0"]
         assert 3 < late.log.reads < 12
-        await workshop.close()
+        await executor.close()
 
     asyncio.run(body())
 
@@ -197,28 +197,28 @@ def _note(path: str, seconds: float = 0.0) -> None:
     time.sleep(seconds)
 
 
-def test_who_waited_for_a_process_looks_when_there_is_one(tmp_path: Path) -> None:
-    """A look from before the wait would say nothing: whoever takes over does so meanwhile."""
+def test_a_task_that_waited_for_a_process_reads_the_log_when_it_gets_one(tmp_path: Path) -> None:
+    """A read from before the wait would be outdated: another process can take over during the wait."""
 
     async def body() -> None:
-        late, workshop = Late(), LocalWorkshop(threads=1, processes=1)
+        late, executor = Late(), LocalExecutor(threads=1, processes=1)
         await late.begin()
         other, mine = tmp_path / "other", tmp_path / "mine"
         busy = asyncio.create_task(
-            workshop.call(_note, {"path": str(other), "seconds": 0.2}, isolation=Isolation.PROCESS)
+            executor.call(_note, {"path": str(other), "seconds": 0.2}, isolation=Isolation.PROCESS)
         )
         await wait_until(other.exists, timeout=30.0)
-        fence = Fence(workshop, late.fencing, "n0")
+        fence = FencedExecutor(executor, late.fencing, "n0")
         waiting = asyncio.create_task(fence.call(_note, {"path": str(mine)}, isolation=Isolation.PROCESS))
-        await wait_until(lambda: workshop._processes.waiting == 1)
+        await wait_until(lambda: executor._processes.waiting == 1)
         await late.take_over("n0")
         await busy
         with pytest.raises(TooLateError):
             await waiting
         assert not mine.exists()
-        fence = Fence(workshop, late.fencing, "n1")
+        fence = FencedExecutor(executor, late.fencing, "n1")
         await fence.call(_note, {"path": str(mine)}, isolation=Isolation.PROCESS)
         assert mine.exists()
-        await workshop.close()
+        await executor.close()
 
     asyncio.run(body())

@@ -1,4 +1,4 @@
-"""A lost result whose task this worker does not have: the run is handed over or held, and nobody is blamed."""
+"""A lost result whose task this worker does not have: the run is handed over or held, and no crash is counted."""
 
 import threading
 from typing import Any
@@ -9,8 +9,8 @@ from pyoco.dsl.syntax import TaskWrapper, switch  # type: ignore[import-untyped]
 
 from pyoco_server import options, wait
 from pyoco_server.core.payloads import NodeStarted
-from pyoco_server.worker.dispositions import Ack, HandOver
-from tests.engine.flows import Calls
+from pyoco_server.worker.settlement import Ack, HandOver
+from tests.app.runtime.flows import Calls
 from tests.invariants import check_no_repeats
 from tests.worker.world import USER, World, attempt
 
@@ -45,7 +45,7 @@ async def left_behind(world: World, needing: Any) -> str:
     """A run whose first worker is gone, and with it the result of ``make``."""
     run_id = await world.submit("f")
     assert await world.hand({"f": flow(Calls(), needing)}, "w1").work() == Ack()
-    await world.desk.resume(run_id, "w", 1, USER)
+    await world.resume(run_id, "w", 1, USER)
     return run_id
 
 
@@ -61,7 +61,7 @@ def test_a_run_is_held_until_a_worker_has_the_task_whose_result_is_lost(kind: st
         assert await world.hand({"f": flow(calls, NEEDING[kind])}, "w3").work() == Ack()
         if kind == "prompt":
             assert (await world.state(run_id)).nodes["asked"].prompt == {"question": "1?"}
-            await world.desk.resume(run_id, "asked", 1, USER)
+            await world.resume(run_id, "asked", 1, USER)
             await world.hand({"f": flow(calls, NEEDING[kind])}, "w3").work()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
         assert calls.names == ["make", *{"task": ["use"], "choice": ["one"]}.get(kind, [])]
@@ -91,7 +91,7 @@ def test_a_run_that_is_held_for_a_lost_result_can_be_cancelled() -> None:
     async def body(world: World) -> None:
         run_id = await left_behind(world, use)
         await world.hand({"f": flow(Calls(), use, "renamed")}, "w2").work()
-        assert (await world.desk.cancel(run_id, USER))["status"] in {"CANCELLED", "CANCELLING"}
+        assert (await world.cancel(run_id, USER))["status"] in {"CANCELLED", "CANCELLING"}
         assert (await world.stored(run_id))["status"] == "CANCELLED"
 
     attempt(body)

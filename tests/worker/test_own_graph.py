@@ -1,5 +1,6 @@
 """A run keeps the graph in its log: an edited flow neither adds nor removes a node of a run that has started."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,10 @@ from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 from pyoco_server import wait
 from pyoco_server.core import NodeStatus, graph_from_log
 from pyoco_server.core.payloads import NodeStarted
-from pyoco_server.worker.dispositions import Ack
+from pyoco_server.worker.settlement import Ack
+from tests.worker.faulty import Fault
 from tests.worker.own_graph_flows import readable
-from tests.worker.world import USER, World, attempt
+from tests.worker.world import USER, Held, World, attempt
 
 
 def flow_of(names: Sequence[str], calls: list[str], name: str = "f") -> Flow:
@@ -49,7 +51,7 @@ def test_a_parked_run_resumes_on_its_own_graph(edited: list[str]) -> None:
         calls: list[str] = []
         run_id = await world.submit("f")
         assert await world.hand({"f": flow_of(["a", "w", "b"], calls)}).work() == Ack()
-        await world.desk.resume(run_id, "w", 1, USER)
+        await world.resume(run_id, "w", 1, USER)
         hand = world.hand({"f": flow_of(edited, calls)}, "w2")
         await hand.work()
         graph = graph_from_log(await world.events(run_id))
@@ -71,13 +73,55 @@ def test_a_task_that_succeeded_is_not_blamed_when_its_worker_died_and_it_was_ren
         run_id = await world.submit("f")
         first = world.hand({"f": flow_of(["a", "w", "b"], calls)})
         await first.work()
-        await world.desk.resume(run_id, "w", 1, USER)
+        await world.resume(run_id, "w", 1, USER)
         delivery = await first.pull()  # and dies with it
         assert delivery is not None
         await world.pass_time(31)
         await world.hand({"f": flow_of(["renamed", "w", "b"], calls)}, "w2").work()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
         assert calls == ["a", "b"] == [each for each in started(await world.events(run_id)) if each != "w"]
+
+    attempt(body)
+
+
+async def _lost_at_work(world: World, calls: list[str]) -> None:
+    """A worker starts the task behind the wait and is lost while it runs."""
+    held = Held("b")
+    flow = Flow("f") >> _recording("a", calls) >> wait("w") >> held.task()
+    lost = world.hand({"f": flow}, "lost")
+    job = asyncio.create_task(lost.handle(await lost.pull()))
+    await held.at_work()
+    calls.append("b")
+    world.trouble.always("log.append", Fault.NOT_DONE)  # nothing that it writes from now on arrives
+    job.cancel()
+    await asyncio.gather(job, return_exceptions=True)
+    world.trouble.always("log.append", Fault.NONE)
+
+
+@pytest.mark.parametrize("renamed", ["a", "b"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["resume", "takeover"])
+def test_a_run_keeps_the_name_of_a_task_that_is_renamed_while_it_waits(renamed: str, *, is_lost: bool) -> None:
+    async def body(world: World) -> None:
+        calls: list[str] = []
+        run_id = await world.submit("f")
+        original = flow_of(["a", "w", "b"], calls)
+        assert await world.hand({"f": original}).work() == Ack()
+        await world.resume(run_id, "w", 1, USER)
+        if is_lost:
+            await _lost_at_work(world, calls)
+            await world.pass_time(31)
+        names = ["renamed" if each == renamed else each for each in ["a", "w", "b"]]
+        await world.hand({"f": flow_of(names, calls)}, "edited").work()
+        stored = await world.stored(run_id)
+        if renamed == "b":
+            assert (stored["status"], stored["held"]["needs"]) == ("RUNNING", ["b"])
+            await world.desk.wake_held(run_id, stored["held"]["since"])
+            await world.hand({"f": original}, "original").work()
+        stored = await world.stored(run_id)
+        assert (stored["status"], calls) == ("COMPLETED", ["a", *["b"] * (1 + is_lost)])
+        assert (await world.state(run_id)).nodes["b"].attempt == 1 + is_lost
+        assert await world.dead() == []
+        await readable(world, run_id)
 
     attempt(body)
 
@@ -95,7 +139,7 @@ def test_any_edit_at_any_place_leaves_the_run_on_its_graph(names: list[str], edi
         mine = [*names[:at], "w", *names[at:]]
         run_id = await world.submit("f")
         assert await world.hand({"f": flow_of(mine, calls)}).work() == Ack()
-        await world.desk.resume(run_id, "w", 1, USER)
+        await world.resume(run_id, "w", 1, USER)
         for number, edited in enumerate(edits):
             await world.hand({"f": flow_of(edited, calls)}, f"edited-{number}").work()
             await readable(world, run_id)

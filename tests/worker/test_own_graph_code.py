@@ -9,7 +9,7 @@ import pytest
 from pyoco_server import wait
 from pyoco_server.core import NodeStatus
 from pyoco_server.flows.model import FlowModel, Network, TaskSpec
-from pyoco_server.worker.dispositions import Ack
+from pyoco_server.worker.settlement import Ack
 from tests.worker.own_graph_flows import flow_of, parked_and_resumed, task_of
 from tests.worker.world import USER, World, attempt
 
@@ -46,7 +46,7 @@ def test_a_started_run_of_a_flow_yaml_is_held_only_at_tasks_whose_function_is_mi
         monkeypatch.setitem(sys.modules, "code_of_a_deploy", _module(calls, "one", "two", "last"))
         run_id = await world.submit("f", workflow_yaml=YAML)
         assert await world.hand({}).work() == Ack()
-        await world.desk.resume(run_id, "w", 1, USER)
+        await world.resume(run_id, "w", 1, USER)
         monkeypatch.setitem(sys.modules, "code_of_a_deploy", _module(calls, "one", "last"))
         await world.hand({}, "without").work()
         held = (await world.stored(run_id))["held"]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.adapters.clock import SystemClock
+from pyoco_server.adapters.system import SystemClock
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.testing.virtual_clock import START
-from pyoco_server.worker.presence import Presence, WorkerState
+from pyoco_server.worker.registration import WorkerRegistration, WorkerState
 from tests.waiting import wait_until
 from tests.worker.faulty import Fault
 from tests.worker.world import World, attempt
@@ -16,8 +16,8 @@ from tests.worker.world import World, attempt
 NOW = START.timestamp()
 
 
-def presence(world: World, *, interval_sec: float = 5.0, instance_id: str = "i1") -> Presence:
-    return Presence(
+def presence(world: World, *, interval_sec: float = 5.0, instance_id: str = "i1") -> WorkerRegistration:
+    return WorkerRegistration(
         world.registry,
         world.clock,
         worker_id="w1",
@@ -87,7 +87,7 @@ def test_a_worker_at_work_says_on_what() -> None:
     attempt(body)
 
 
-def test_what_an_operator_wrote_stays() -> None:
+def test_fields_that_an_operator_wrote_are_kept() -> None:
     async def body(world: World) -> None:
         made = presence(world)
         await made.announce()
@@ -175,7 +175,7 @@ def test_a_registry_that_is_away_is_tried_again(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_who_keeps_the_entry_can_be_stopped_whatever_changes_meanwhile(steps: int) -> None:
+def test_a_registration_can_be_stopped_whatever_changes_meanwhile(steps: int) -> None:
     async def body(world: World) -> None:
         made = presence(world)
         keeping = asyncio.create_task(made.keep())

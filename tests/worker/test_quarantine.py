@@ -1,4 +1,4 @@
-"""Jobs that may take their worker with them: they are alone in it, and nobody else pays for them."""
+"""Jobs that may crash their worker: they run alone in it, so that no other job is lost with them."""
 
 import asyncio
 import contextlib
@@ -10,12 +10,12 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import wait
-from pyoco_server.app.lone_marks import Mark
 from pyoco_server.app.ports import Delivery
-from pyoco_server.worker.dispositions import Ack, Nak, SetApart
-from pyoco_server.worker.lone_jobs import LoneDelivery, mark_for, replace, told_apart
-from pyoco_server.worker.quarantine import Quarantine
-from tests.engine.flows import Calls
+from pyoco_server.app.recovery.quarantine_history import QuarantineHistory
+from pyoco_server.worker.quarantined_job import QuarantinedDelivery, mark_for, recognised, replace
+from pyoco_server.worker.settlement import Ack, Nak, Quarantine
+from pyoco_server.worker.slot_gate import SlotGate
+from tests.app.runtime.flows import Calls
 from tests.waiting import wait_until
 from tests.worker.faulty import Fault
 from tests.worker.test_redelivery import die
@@ -30,7 +30,7 @@ async def pulled(world: World) -> Delivery:
 
 
 async def submit_lone(world: World, flow_name: str) -> str:
-    """Submit a run whose job is one that is only run alone; nobody here sees its first."""
+    """Submit a run whose job is only run alone; no worker receives the job before it."""
     run_id = await world.submit(flow_name, tag="elsewhere")
     delivery = await world.queue.pull("elsewhere", timeout_sec=1)
     assert delivery is not None
@@ -38,9 +38,9 @@ async def submit_lone(world: World, flow_name: str) -> str:
     return run_id
 
 
-async def queued_mark(world: World) -> Mark:
-    """What the next job says of those before it."""
-    return msgspec.convert(msgspec.json.decode((await pulled(world)).body)["quarantine"], Mark)
+async def queued_mark(world: World) -> QuarantineHistory:
+    """Return the quarantine history in the next job."""
+    return msgspec.convert(msgspec.json.decode((await pulled(world)).body)["quarantine"], QuarantineHistory)
 
 
 class Waiting:
@@ -60,15 +60,15 @@ class Waiting:
         async with working(self.worker) as running:
             await self.other.at_work()
             self.run_id = await submit_lone(self.world, "suspect")
-            quarantine = self.hand.handler.quarantine
-            await wait_until(lambda: quarantine.is_claimed and quarantine.present == 2)
+            gate = self.hand.handler.gate
+            await wait_until(lambda: gate.is_claimed and gate.present == 2)
             yield running
 
 
 # --- Alone -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lone_job_begins_when_the_others_are_done_and_nobody_begins_beside_it() -> None:
+def test_a_lone_job_begins_when_the_others_are_done_and_none_begins_beside_it() -> None:
     async def body(world: World) -> None:
         waiting = Waiting(world)
         async with waiting.begun():
@@ -76,15 +76,15 @@ def test_a_lone_job_begins_when_the_others_are_done_and_nobody_begins_beside_it(
             said = world.trouble.calls.count("delivery.in_progress")
             await wait_until(lambda: world.trouble.calls.count("delivery.in_progress") >= said + 30)
             assert (waiting.suspect.began, waiting.late.began) == (0, 0)
-            waiting.other.let_go()
+            waiting.other.release()
             await waiting.suspect.at_work()
             pulls = world.trouble.calls.count("queue.pull")
             said = world.trouble.calls.count("delivery.in_progress")
             await wait_until(lambda: world.trouble.calls.count("delivery.in_progress") >= said + 30)
             assert (waiting.late.began, world.trouble.calls.count("queue.pull")) == (0, pulls)
-            waiting.suspect.let_go()
+            waiting.suspect.release()
             await waiting.late.at_work()
-            waiting.late.let_go()
+            waiting.late.release()
             await wait_until(lambda: waiting.worker.handled == 3)
         assert (await world.stored(waiting.run_id))["status"] == "COMPLETED"
 
@@ -97,7 +97,7 @@ def test_of_many_lone_jobs_one_is_run_at_a_time_and_none_loses_a_try() -> None:
         runs = [await submit_lone(world, "crowd") for _ in range(6)]
         hand = world.hand({"crowd": crowd.flow()}, concurrency=4, **QUICK)
         async with working(hand.worker()):
-            await wait_until(lambda: crowd.total == 6 and not hand.handler.quarantine.is_claimed, timeout=15)
+            await wait_until(lambda: crowd.total == 6 and not hand.handler.gate.is_claimed, timeout=15)
         assert crowd.most == 1
         assert set(world.queue.settled) == {"ack"}
         for run_id in runs:
@@ -111,36 +111,36 @@ def test_a_lone_job_that_finds_no_place_is_queued_again_and_that_does_not_count(
         hand = world.hand({"one": Flow("one") >> Calls().task("only", 1)})
         await submit_lone(world, "one")
         delivery = await pulled(world)
-        with hand.handler.quarantine.claimed(delivery):
-            assert isinstance(await hand.handle(delivery), SetApart)
-        assert await queued_mark(world) == Mark(4, after=1, alone=0)
+        with hand.handler.gate.exclusive(delivery):
+            assert isinstance(await hand.handle(delivery), Quarantine)
+        assert await queued_mark(world) == QuarantineHistory(4, after=1, alone=0)
 
     attempt(body)
 
 
-def test_nobody_comes_in_while_one_is_alone_unless_the_worker_stops() -> None:
+def test_no_job_begins_beside_a_lone_one_unless_the_worker_stops() -> None:
     async def body(world: World) -> None:
         await world.submit("one")
-        delivery, place, order = await pulled(world), Quarantine(), list[str]()
+        delivery, place, order = await pulled(world), SlotGate(), list[str]()
 
         async def come_in(name: str) -> None:
-            async with place.company():
+            async with place.shared():
                 order.append(name)
 
-        with place.claimed(delivery) as is_first:
-            with place.claimed(delivery) as is_second:
+        with place.exclusive(delivery) as is_first:
+            with place.exclusive(delivery) as is_second:
                 assert (is_first, is_second) == (True, False)
             assert place.is_claimed
             coming = asyncio.create_task(come_in("after"))
             await asyncio.sleep(0)
             order.append("alone")
         await coming
-        with place.claimed(delivery):
+        with place.exclusive(delivery):
             coming = asyncio.create_task(come_in("at the end"))
             await asyncio.sleep(0)
             place.close()
             await coming
-        with place.claimed(delivery) as is_granted:
+        with place.exclusive(delivery) as is_granted:
             assert not is_granted
         assert order == ["alone", "after", "at the end"]
 
@@ -162,10 +162,10 @@ def test_a_run_that_two_workers_died_with_is_run_alone(deaths: int, is_suspect: 
             await die(world, working)
         working = asyncio.create_task(hand.work())
         await held.at_work()
-        assert hand.handler.quarantine.is_claimed == is_suspect
-        held.let_go()
+        assert hand.handler.gate.is_claimed == is_suspect
+        held.release()
         assert await working == Ack()
-        assert not hand.handler.quarantine.is_claimed
+        assert not hand.handler.gate.is_claimed
 
     attempt(body)
 
@@ -178,10 +178,10 @@ def test_a_run_that_was_handed_back_in_good_order_is_no_suspect() -> None:
         for _ in range(5):
             working = asyncio.create_task(hand.work())
             await held.at_work()
-            assert not hand.handler.quarantine.is_claimed
+            assert not hand.handler.gate.is_claimed
             working.cancel()
             await asyncio.wait([working])
-        held.let_go()
+        held.release()
         assert await hand.work() == Ack()
 
     attempt(body)
@@ -194,7 +194,7 @@ def test_a_suspect_that_finds_no_place_comes_again_later() -> None:
         for _ in range(2):
             await (await pulled(world)).nak(0.0)
         delivery = await pulled(world)
-        with hand.handler.quarantine.claimed(delivery):
+        with hand.handler.gate.exclusive(delivery):
             assert isinstance(await hand.handle(delivery), Nak)
         assert await hand.work() == Ack()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
@@ -214,8 +214,8 @@ def test_a_rescued_run_is_run_alone() -> None:
         await world.desk.rescue(run_id)
         working = asyncio.create_task(hand.work())
         await held.at_work()
-        assert hand.handler.quarantine.is_claimed
-        held.let_go()
+        assert hand.handler.gate.is_claimed
+        held.release()
         await working
 
     attempt(body)
@@ -229,7 +229,7 @@ def test_a_cancel_does_not_wait_for_the_place(is_begun: bool) -> None:
     async def body(world: World) -> None:
         waiting = Waiting(world)
         async with waiting.begun():
-            if is_begun:  # by one that died before it could tell
+            if is_begun:  # by a worker that died before it could report it
                 elsewhere = world.hand({"suspect": Flow("suspect") >> waiting.suspect.task()}, "w2")
                 await world.publish(
                     {"run_id": waiting.run_id, "flow_name": "suspect", "tag": "b", "submitted_at": 1.0}, tag="b"
@@ -237,17 +237,17 @@ def test_a_cancel_does_not_wait_for_the_place(is_begun: bool) -> None:
                 work = asyncio.create_task(elsewhere.work("b"))
                 await waiting.suspect.at_work()
                 await die(world, work)
-            await world.desk.cancel(waiting.run_id, USER)
+            await world.cancel(waiting.run_id, USER)
             await wait_until(lambda: waiting.worker.handled == 1)
             assert (await world.stored(waiting.run_id))["status"] == "CANCELLED"
-            assert not waiting.hand.handler.quarantine.is_claimed
-            waiting.other.let_go()
+            assert not waiting.hand.handler.gate.is_claimed
+            waiting.other.release()
             await wait_until(lambda: waiting.worker.handled == 2)
 
     attempt(body, virtual=False)
 
 
-def test_a_run_somebody_else_went_on_with_meanwhile_is_left_to_them() -> None:
+def test_a_run_that_another_worker_resumed_meanwhile_is_left_to_it() -> None:
     async def body(world: World) -> None:
         waiting = Waiting(world)
         async with waiting.begun():
@@ -258,31 +258,31 @@ def test_a_run_somebody_else_went_on_with_meanwhile_is_left_to_them() -> None:
             work = asyncio.create_task(elsewhere.work("b"))
             await waiting.suspect.at_work()
             await elsewhere.handler.running[waiting.run_id].beat()
-            waiting.other.let_go()
+            waiting.other.release()
             await wait_until(lambda: waiting.worker.handled == 2)
-            waiting.suspect.let_go()
+            waiting.suspect.release()
             assert await work == Ack()
         assert (waiting.suspect.began, world.queue.settled) == (1, ["ack"] * 3)
 
     attempt(body, virtual=False)
 
 
-def test_a_worker_that_stops_gives_back_what_waits_and_finishes_the_rest() -> None:
+def test_a_worker_that_stops_releases_waiting_jobs_and_finishes_the_rest() -> None:
     async def body(world: World) -> None:
         waiting = Waiting(world)
         async with waiting.begun() as running:
             waiting.worker.stop()
             await wait_until(lambda: waiting.worker.handled == 1)
             assert not running.done()
-            waiting.other.let_go()
+            waiting.other.release()
             await running
         assert (waiting.other.began, waiting.suspect.began) == (1, 0)
-        assert await queued_mark(world) == Mark(4, after=1, alone=0)
+        assert await queued_mark(world) == QuarantineHistory(4, after=1, alone=0)
 
     attempt(body, virtual=False)
 
 
-def test_a_worker_that_is_ended_gives_back_what_waits() -> None:
+def test_a_worker_that_is_cancelled_releases_waiting_jobs() -> None:
     async def body(world: World) -> None:
         waiting = Waiting(world)
         async with waiting.begun() as running:
@@ -293,15 +293,15 @@ def test_a_worker_that_is_ended_gives_back_what_waits() -> None:
     attempt(body, virtual=False)
 
 
-def test_signs_of_life_of_one_that_waits_which_nobody_hears_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_signs_of_life_of_a_waiting_job_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         waiting = Waiting(world)
         async with waiting.begun():
             world.trouble.always("delivery.in_progress", Fault.NOT_DONE)
             said = world.trouble.calls.count("delivery.in_progress")
             await wait_until(lambda: world.trouble.calls.count("delivery.in_progress") >= said + 4)
-            waiting.other.let_go()
-            waiting.suspect.let_go()
+            waiting.other.release()
+            waiting.suspect.release()
             await wait_until(lambda: waiting.worker.handled == 2)
 
     attempt(body, virtual=False)
@@ -322,7 +322,7 @@ def test_a_worker_that_stops_amid_a_lone_run_does_not_count_against_it() -> None
             await held.at_work()
             working.cancel()
             await asyncio.wait([working])
-        held.let_go()
+        held.release()
         assert await world.hand(flows, "w5").work() == Ack()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
 
@@ -330,13 +330,13 @@ def test_a_worker_that_stops_amid_a_lone_run_does_not_count_against_it() -> None
 
 
 def test_deliveries_in_which_nothing_was_begun_do_not_count_soon() -> None:
-    """Whoever waits to be alone may be killed by those who are there."""
+    """A job that waits to be alone may lose its worker to the jobs that run there."""
 
     async def body(world: World) -> None:
         run_id = await submit_lone(world, "one")
         hand = world.hand({"one": Flow("one") >> Calls().task("only", 1)})
         for _ in range(4):
-            await pulled(world)  # and never heard of again
+            await pulled(world)  # and never acknowledged
         while not isinstance(await hand.work(), Ack):
             assert not (await world.state(run_id)).is_terminal
         assert (await world.stored(run_id))["status"] == "COMPLETED"
@@ -344,7 +344,7 @@ def test_deliveries_in_which_nothing_was_begun_do_not_count_soon() -> None:
     attempt(body, max_deliver=5)
 
 
-def test_a_resumed_run_that_was_set_apart_is_gone_on_with() -> None:
+def test_a_resumed_run_that_was_quarantined_continues() -> None:
     """The job that replaces a wake-up is delivered for the first time, but it is not the first for the run."""
 
     async def body(world: World) -> None:
@@ -352,11 +352,11 @@ def test_a_resumed_run_that_was_set_apart_is_gone_on_with() -> None:
         hand = world.hand({"resumed": Flow("resumed") >> wait("approval") >> held.task()})
         run_id = await world.submit("resumed")
         assert await hand.work() == Ack()
-        await world.desk.resume(run_id, "approval", {"by": "ann"}, USER)
+        await world.resume(run_id, "approval", {"by": "ann"}, USER)
         working = asyncio.create_task(hand.work())
         await held.at_work()
         await die(world, working)
-        held.let_go()
+        held.release()
         delivery = await pulled(world)
         await replace(delivery, mark_for(delivery, await world.events(run_id)), world.queue)
         assert await hand.work() == Ack()
@@ -365,13 +365,13 @@ def test_a_resumed_run_that_was_set_apart_is_gone_on_with() -> None:
     attempt(body)
 
 
-def test_a_job_that_cannot_be_replaced_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_that_cannot_be_replaced_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         await world.submit("one")
         hand = world.hand({"one": Flow("one") >> Calls().task("only", 1)})
         await pulled(world)
         world.trouble.next("queue.publish", Fault.TOO_LARGE)
-        assert isinstance(await hand.work(), SetApart)
+        assert isinstance(await hand.work(), Quarantine)
         assert world.queue.settled == []
 
     attempt(body, max_deliver=2)
@@ -381,11 +381,11 @@ def test_a_job_that_cannot_be_replaced_is_told_of(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     ("said", "is_lone"), [({"deliveries": 3, "after": 1}, True), (None, False), ("x", False), ({"after": "x"}, False)]
 )
-def test_what_a_job_says_of_those_before_it_is_taken_if_it_makes_sense(said: object, is_lone: bool) -> None:
+def test_only_a_valid_quarantine_history_in_a_job_is_used(said: object, is_lone: bool) -> None:
     async def body(world: World) -> None:
         await world.publish({"run_id": "r", "params": {"quarantine": 1}, "quarantine": said})
-        delivery = told_apart(await pulled(world), world.queue)
-        assert isinstance(delivery, LoneDelivery) == is_lone
+        delivery = recognised(await pulled(world), world.queue)
+        assert isinstance(delivery, QuarantinedDelivery) == is_lone
         assert delivery.times_delivered == (4 if is_lone else 1)
 
     attempt(body)

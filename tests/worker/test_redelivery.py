@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.app.burying import DeadReason
+from pyoco_server import options
+from pyoco_server.app.recovery.dead_letter import DeadReason
 from pyoco_server.core.payloads import NodeStarted, NodeSucceeded
-from pyoco_server.worker.dispositions import Ack, Disposition, Leave, Nak, SetApart
-from pyoco_server.worker.lone_jobs import LONE_DEATHS, LONE_DELIVERIES
-from tests.engine.flows import Calls, fan_flow, program_flow
+from pyoco_server.worker.active_run import SETTLE_SEC
+from pyoco_server.worker.quarantined_job import LONE_DEATHS, LONE_DELIVERIES
+from pyoco_server.worker.settlement import Ack, Nak, NoAction, Quarantine, Settlement
+from tests.app.runtime.flows import Calls, fan_flow, program_flow
 from tests.invariants import check_no_repeats
 from tests.worker.faulty import Fault
 from tests.worker.world import PAUSE_SEC, USER, Hand, Held, World, attempt
@@ -21,17 +23,18 @@ FOREIGN = {"run_id": RUN, "flow_name": "fan", "tag": "default", "submitted_at": 
 
 
 async def die(world: World, working: "asyncio.Task[object]") -> None:
-    """End a worker's work as a killed process does: nothing is told to anybody."""
-    told = ("delivery.nak", "snapshots.write", "queue.publish")
-    for call in told:
+    """End a worker's work as a killed process does: without any message."""
+    silenced = ("delivery.nak", "snapshots.write", "queue.publish", "log.append")
+    for call in silenced:
         world.trouble.always(call, Fault.NOT_DONE)
     working.cancel()
     await asyncio.wait([working])
-    for call in told:
+    await asyncio.sleep(2 * SETTLE_SEC)  # a snapshot that was due is not written either
+    for call in silenced:
         world.trouble.always(call, Fault.NONE)
 
 
-def test_a_redelivered_run_goes_on_at_the_node() -> None:
+def test_a_redelivered_run_continues_at_the_node() -> None:
     async def body(world: World) -> None:
         calls, held = Calls(), Held()
         flow = Flow("three") >> calls.task("first", 1) >> held.task() >> calls.task("last", 3)
@@ -39,7 +42,7 @@ def test_a_redelivered_run_goes_on_at_the_node() -> None:
         working = asyncio.create_task(world.hand({"three": flow}, "w1").work())
         await held.at_work()
         await die(world, working)
-        held.let_go()
+        held.release()
         before = world.clock.now()
         assert await world.hand({"three": flow}, "w2").work() == Ack()
         assert (world.clock.now() - before).total_seconds() == 30.0 + PAUSE_SEC
@@ -59,12 +62,12 @@ def test_a_second_job_for_a_run_does_not_take_it_from_its_worker_at_once() -> No
         flows = {"held": Flow("held") >> held.task()}
         run_id = await world.submit("held")
         first = await world.hand(flows, "w1").pull()
-        await world.publish(first.body)  # queued again by somebody who could not know that it is there
+        await world.publish(first.body)  # queued again by a process that could not know that it is there
         working = asyncio.create_task(world.hand(flows, "w1").handle(first))
         await held.at_work()
-        assert await world.hand(flows, "w2").work() == Leave()
+        assert await world.hand(flows, "w2").work() == NoAction()
         assert held.began == 1
-        held.let_go()
+        held.release()
         assert await working == Ack()
         stored = await world.stored(run_id)
         assert (stored["status"], stored["worker_id"]) == ("COMPLETED", "w1")
@@ -75,7 +78,7 @@ def test_a_second_job_for_a_run_does_not_take_it_from_its_worker_at_once() -> No
 
 @pytest.mark.parametrize("make", [fan_flow, program_flow])
 def test_wherever_a_worker_dies_no_task_that_succeeded_runs_again(make: Callable[[Calls], Flow]) -> None:
-    """The log stops answering at every append in turn: the worker gives the job back, and another one goes on."""
+    """The log stops answering at every append in turn: the worker releases the job, and another one continues."""
 
     async def body(world: World) -> None:
         params = {"n": 1, "items": [1, 2]}
@@ -88,10 +91,10 @@ def test_wherever_a_worker_dies_no_task_that_succeeded_runs_again(make: Callable
             world.trouble.next("log.read", *([Fault.NOT_DONE] if number % 3 else []))
             appends = world.trouble.calls.count("log.append")
             for worker in itertools.count(1):
-                disposition = await world.hand({name: make(calls)}, f"w{worker}").work()
-                if isinstance(disposition, Ack):
+                settlement = await world.hand({name: make(calls)}, f"w{worker}").work()
+                if isinstance(settlement, Ack):
                     break
-                assert isinstance(disposition, Nak)
+                assert isinstance(settlement, Nak)
             assert (await world.stored(run_id))["status"] == "COMPLETED"
             events = await world.events(run_id)
             check_no_repeats(events)
@@ -126,10 +129,10 @@ def test_a_run_that_has_ended_is_acked_and_its_snapshot_brought_up_to_date() -> 
 
 
 @pytest.mark.parametrize(
-    ("flow", "reason", "told"),
+    ("flow", "reason", "message"),
     [("boom", "execution_error", "no good"), ("nowhere", "flow_not_found", "nowhere")],
 )
-def test_a_dead_letter_its_worker_did_not_live_to_write_is_made_up_for(flow: str, reason: str, told: str) -> None:
+def test_a_dead_letter_that_a_dying_worker_did_not_write_is_written_later(flow: str, reason: str, message: str) -> None:
     async def body(world: World) -> None:
         def boom(_: object) -> None:
             raise ValueError("no good")
@@ -137,12 +140,12 @@ def test_a_dead_letter_its_worker_did_not_live_to_write_is_made_up_for(flow: str
         hand = world.hand({"boom": Flow("boom") >> Calls().task("only", boom)})
         await world.submit(flow)
         handled = await hand.handler.handle(await hand.pull())
-        assert isinstance(handled.disposition, Ack)  # and it dies
+        assert isinstance(handled.settlement, Ack)  # and it dies
         assert await world.dead() == []
         assert isinstance(await hand.work(), Ack)
         [letter] = await world.dead()
         assert letter["reason"] == reason
-        assert told in letter["error"]
+        assert message in letter["error"]
 
     attempt(body)
 
@@ -182,14 +185,14 @@ def test_a_snapshot_that_is_up_to_date_is_left_alone() -> None:
 def test_a_run_that_each_of_its_workers_died_of_fails_with_its_last_delivery(max_deliver: int) -> None:
     async def body(world: World) -> None:
         held = Held()
-        flows = {"held": Flow("held") >> held.task()}
+        flows = {"held": Flow("held") >> options(held.task(), max_crashes=100)}
         run_id = await world.submit("held")
-        while (disposition := await _work_or_die(world, flows, held)) is None:
+        while (settlement := await _work_or_die(world, flows, held)) is None:
             pass
-        assert isinstance(disposition, Ack)
+        assert isinstance(settlement, Ack)
         assert held.began == max_deliver - 1
-        assert disposition.letter is not None
-        assert disposition.letter.reason is DeadReason.EXECUTION_ERROR
+        assert settlement.letter is not None
+        assert settlement.letter.reason is DeadReason.EXECUTION_ERROR
         stored, [letter] = await world.stored(run_id), await world.dead()
         assert (stored["status"], stored["tasks"]) == ("FAILED", {"held": "CANCELLED"})
         assert letter["num_delivered"] == max_deliver
@@ -201,16 +204,16 @@ def test_a_run_that_each_of_its_workers_died_of_fails_with_its_last_delivery(max
     attempt(body, max_deliver=max_deliver)
 
 
-def test_a_run_whose_deliveries_were_used_up_by_others_is_tried_alone() -> None:
-    """Whoever waits, or is only on its way, can be taken along by somebody else's death."""
+def test_a_run_whose_deliveries_were_lost_to_other_runs_is_tried_alone() -> None:
+    """A job that waits, or is only in flight, can lose a delivery to a crash that another job causes."""
 
     async def body(world: World) -> None:
         held = Held()
         flows = {"held": Flow("held") >> held.task()}
         run_id = await world.submit("held")
         for _ in range(2):
-            assert await world.queue.pull("default", timeout_sec=100) is not None  # and never heard of again
-        assert isinstance(await _work_or_die(world, flows, held), SetApart)
+            assert await world.queue.pull("default", timeout_sec=100) is not None  # and never acknowledged
+        assert isinstance(await _work_or_die(world, flows, held), Quarantine)
         assert await _work_or_die(world, flows, held) is None
         assert isinstance(await _work_or_die(world, flows, held), Ack)
         assert held.began == LONE_DEATHS
@@ -231,7 +234,7 @@ def test_a_run_that_was_handed_back_each_time_is_not_to_blame() -> None:
             await held.at_work()
             working.cancel()
             await asyncio.wait([working])
-        held.let_go()
+        held.release()
         while not isinstance(await world.hand(flows, "w3").work(), Ack):
             assert not (await world.state(run_id)).is_terminal
         assert (await world.stored(run_id))["status"] == "COMPLETED"
@@ -239,7 +242,7 @@ def test_a_run_that_was_handed_back_each_time_is_not_to_blame() -> None:
     attempt(body, max_deliver=3)
 
 
-async def _work_or_die(world: World, flows: dict[str, Flow], held: Held) -> Disposition | None:
+async def _work_or_die(world: World, flows: dict[str, Flow], held: Held) -> Settlement | None:
     """A worker takes the next job, and dies as soon as it has begun the task; else what became of the job."""
     working = asyncio.create_task(world.hand(flows).work())
     at_work = asyncio.create_task(held.at_work())
@@ -259,7 +262,7 @@ def test_the_last_delivery_of_a_run_that_was_cancelled_ends_it_cancelled() -> No
         working = asyncio.create_task(world.hand(flows, "w1").work())
         await held.at_work()
         await die(world, working)
-        assert (await world.desk.cancel(run_id, USER))["status"] == "CANCELLING"
+        assert (await world.cancel(run_id, USER))["status"] == "CANCELLING"
         assert await world.hand(flows, "w2").work() == Ack()
         assert (await world.stored(run_id))["status"] == "CANCELLED"
         assert await world.dead() == []
@@ -285,8 +288,8 @@ def test_a_job_that_crashes_every_worker_ends_failed() -> None:
         hand = world.hand({"fan": fan_flow(Calls())})
         tries = 0
         world.trouble.meanwhile["log.subscribe"] = surprise
-        while not isinstance(disposition := await hand.work(), Ack):
-            tries += isinstance(disposition, Nak)
+        while not isinstance(settlement := await hand.work(), Ack):
+            tries += isinstance(settlement, Nak)
             world.trouble.meanwhile["log.subscribe"] = surprise
         assert tries == 2 + LONE_DELIVERIES
         assert (await world.stored(run_id))["status"] == "FAILED"

@@ -1,4 +1,4 @@
-"""The command as users start it: a process of its own, and mistakes that are told, not traced."""
+"""The command as users start it: a process of its own, and mistakes that are explained without a traceback."""
 
 import asyncio
 import json
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import connect
-from tests.adapters.nats_server import NatsServer
+from pyoco_server.adapters.jetstream.durability.connection import connect
+from tests.adapters.real_nats import NatsServer
 
 FLAGS = (
     "--nats-url",
@@ -85,7 +85,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--tags", ","], "--tags"),
     (["--worker-id", "a b"], "--worker-id"),
     (["--worker-id", ""], "--worker-id: '' cannot be used; give 1 to 128"),
-    (["--nats-url", ""], "--nats-url: there is nothing in it"),
+    (["--nats-url", ""], "--nats-url: is empty"),
     (["--concurrency", "0"], "--concurrency: PYOCO_WORKER_CONCURRENCY='0' must be"),
     (["--concurrency", "many"], "PYOCO_WORKER_CONCURRENCY"),
     (["--nats-url", "not a url"], "PYOCO_NATS_URL"),
@@ -106,18 +106,18 @@ MISTAKES: list[tuple[list[str], str]] = [
 ]
 ALL_AT_ONCE = """
 import contextlib, io, json, sys
-from pyoco_server.cli.worker import main
+from pyoco_server.cli.worker.main import main
 
 for line in sys.stdin:
-    with contextlib.redirect_stderr(io.StringIO()) as told:
+    with contextlib.redirect_stderr(io.StringIO()) as output:
         code = main(json.loads(line))
-    print(json.dumps([code, told.getvalue()]))
+    print(json.dumps([code, output.getvalue()]))
 """
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
-    """What the command says to each of the mistakes; one process makes them all, since starting it takes a while."""
+    """Return exit code and stderr for each mistake; one process makes them all, since it starts slowly."""
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "flows.py").write_text(RESOLVER)
     done = subprocess.run(  # noqa: S603 our own text
@@ -134,16 +134,16 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("number", range(len(MISTAKES)), ids=lambda number: " ".join(MISTAKES[number][0]))
-def test_a_mistake_is_told_with_an_example(number: int, answers: list[tuple[int, str]]) -> None:
-    code, told = answers[number]
+def test_a_mistake_is_reported_with_an_example(number: int, answers: list[tuple[int, str]]) -> None:
+    code, stderr = answers[number]
     assert code == 1
-    assert MISTAKES[number][1] in told
-    assert "ERR-PYOCO-0018" in told
-    assert "example: pyoco-worker" in told
-    assert "Traceback" not in told
+    assert MISTAKES[number][1] in stderr
+    assert "ERR-PYOCO-0018" in stderr
+    assert "example: pyoco-worker" in stderr
+    assert "Traceback" not in stderr
 
 
-def test_who_works_once_is_told_within_seconds_that_nats_is_not_there(tmp_path: Path) -> None:
+def test_run_once_reports_within_seconds_that_nats_is_not_there(tmp_path: Path) -> None:
     begin = time.monotonic()
     done = call(tmp_path, "--nats-url", f"nats://127.0.0.1:{unused_port()}", "--run-once")
     assert time.monotonic() - begin < 15

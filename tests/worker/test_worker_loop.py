@@ -1,4 +1,4 @@
-"""The worker as a whole: slots, tags, loops that die, and the ways to a good end."""
+"""The worker as a whole: slots, tags, loops that die, and clean shutdown."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
-from pyoco_server.worker.turns import Turns
+from pyoco_server.worker.tag_scheduler import TagScheduler
 from pyoco_server.worker.worker import Worker
-from tests.engine.flows import Calls
+from tests.app.runtime.flows import Calls
 from tests.waiting import wait_until
 from tests.wheels.building import wheel_name
 from tests.wheels.test_registry import add
@@ -43,7 +43,7 @@ class Crowd:
 
 @contextlib.asynccontextmanager
 async def working(worker: Worker) -> AsyncIterator["asyncio.Task[None]"]:
-    """The worker at work; told to stop at the end, at once if need be."""
+    """Run the worker, and at the end stop it without waiting for its runs."""
     task = asyncio.create_task(worker.run())
     try:
         yield task
@@ -76,7 +76,7 @@ def test_no_more_runs_at_a_time_than_slots(concurrency: int) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_with_fewer_slots_than_tags_nobody_starves(concurrency: int) -> None:
+def test_with_fewer_slots_than_tags_no_tag_starves(concurrency: int) -> None:
     async def body(world: World) -> None:
         crowd = Crowd()
         tags = ("a", "b", "c")
@@ -117,9 +117,9 @@ def test_a_worker_with_many_slots_has_few_requests_out_and_fills_them_all() -> N
             assert world.trouble.calls.count("queue.pull") == 32
             for _ in range(many):
                 await world.submit("held")
-            await wait_until(lambda: held.began == many)
-            assert world.trouble.calls.count("queue.pull") == many, "nobody asks who has no slot"
-            held.let_go()
+            await wait_until(lambda: held.began == many, timeout=20)
+            assert world.trouble.calls.count("queue.pull") == many, "without a free slot there is no pull"
+            held.release()
             await wait_until(lambda: worker.handled == many)
 
     attempt(body, virtual=False)
@@ -140,11 +140,11 @@ def test_every_tag_has_a_request_out_however_many_there_are() -> None:
 
 
 def test_turns_are_spread_and_go_round() -> None:
-    turns = Turns(["a", "b", "c"])
+    turns = TagScheduler(["a", "b", "c"])
     assert [turns.take() for _ in range(3)] == ["a", "b", "c"]
     turns.give_back("b")
     assert turns.take() == "b"
-    alone = Turns(["a", "b", "c"])
+    alone = TagScheduler(["a", "b", "c"])
     seen = []
     for _ in range(6):
         seen.append(alone.take())
@@ -168,7 +168,7 @@ def test_a_queue_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.spec("004 REQ-0010")
-def test_a_long_run_is_kept_from_being_given_to_somebody_else() -> None:
+def test_a_long_run_is_not_delivered_to_another_worker() -> None:
     async def body(world: World) -> None:
         held = Held()
         run_id = await world.submit("held")
@@ -178,7 +178,7 @@ def test_a_long_run_is_kept_from_being_given_to_somebody_else() -> None:
             await wait_until(lambda: world.trouble.calls.count("delivery.in_progress") >= 20)
             stored = await world.stored(run_id)
             assert (stored["status"], stored["driven_by"]) == ("RUNNING", "w1")
-            held.let_go()
+            held.release()
             await wait_until(lambda: worker.handled == 1)
         assert held.began == 1
         assert world.queue.settled == ["ack"]
@@ -195,7 +195,7 @@ def test_a_cancel_is_seen_by_the_heartbeat_alone() -> None:
         worker = world.hand({"held": Flow("held") >> held.task()}, **QUICK).worker()
         async with working(worker):
             await held.at_work()
-            await world.desk.cancel(run_id, USER)
+            await world.cancel(run_id, USER)
             await wait_until(lambda: worker.handled == 1)
         assert (await world.stored(run_id))["status"] == "CANCELLED"
         assert held.stopped == 1
@@ -251,17 +251,19 @@ async def check_good_bye(world: World) -> None:
     assert entry["stopped_at"] is not None
 
 
-def test_a_worker_told_to_stop_finishes_what_it_has_and_takes_no_more() -> None:
+def test_a_stopping_worker_finishes_its_runs_and_takes_no_more() -> None:
     async def body(world: World) -> None:
         _, held, worker, running = await busy(world)
         worker.stop()
         await world.submit("held")
         await asyncio.sleep(0)
         assert not running.done()
-        held.let_go()
+        held.release()
         await running
         assert (held.began, worker.handled) == (1, 1)
-        assert [how for how in world.queue.settled if how != "nak 0"] == ["ack"]  # what came too late is given back
+        assert [how for how in world.queue.settled if how != "nak 0"] == [
+            "ack"
+        ]  # a job that comes too late is released
         assert await world.queue.pull("default", timeout_sec=0) is not None  # there for the next at once
         await check_good_bye(world)
 
@@ -269,7 +271,7 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_takes_no_more() -> None:
 
 
 @pytest.mark.parametrize("how", ["timeout", "second stop", "cancelled"])
-def test_what_does_not_end_in_time_is_handed_back(how: str) -> None:
+def test_runs_that_do_not_end_in_time_are_released(how: str) -> None:
     async def body(world: World) -> None:
         hand, held, worker, running = await busy(world, stop_timeout_sec=0.05 if how == "timeout" else 60.0)
         if how == "cancelled":
@@ -284,7 +286,7 @@ def test_what_does_not_end_in_time_is_handed_back(how: str) -> None:
         assert hand.handler.running == {}
         assert world.queue.settled == ["nak 0"]
         await check_good_bye(world)
-        held.let_go()
+        held.release()
         other = world.hand({"held": Flow("held") >> held.task()}, "w2")
         await other.work()
         assert held.began == 2
@@ -305,7 +307,7 @@ def test_a_worker_without_work_stops_at_once_and_says_so() -> None:
     attempt(body, virtual=False)
 
 
-def test_a_good_bye_nobody_hears_is_no_reason_to_stay() -> None:
+def test_a_lost_deregistration_does_not_keep_the_worker() -> None:
     async def body(world: World) -> None:
         worker = world.hand({}, **QUICK).worker()
         running = asyncio.create_task(worker.run())
@@ -370,7 +372,7 @@ def test_run_once_says_that_there_was_nothing() -> None:
     attempt(body, virtual=False)
 
 
-def test_run_once_can_be_stopped_and_hands_its_job_back() -> None:
+def test_run_once_can_be_stopped_and_releases_its_job() -> None:
     async def body(world: World) -> None:
         held = Held()
         await world.submit("held")
@@ -386,54 +388,43 @@ def test_run_once_can_be_stopped_and_hands_its_job_back() -> None:
     attempt(body, virtual=False)
 
 
-class Doorkeeper:
-    """Knows who is out, and how many pulls there had been when somebody went."""
-
-    def __init__(self, world: World) -> None:
-        self.out: set[object] = set()
-        self.pulls_before: list[int] = []
-        self._calls = world.trouble.calls
-
-    async def before_pull(self) -> None:
-        self.pulls_before.append(self._calls.count("queue.pull"))
-        self.out.add(asyncio.current_task())
-
-    def back(self) -> None:
-        self.out.discard(asyncio.current_task())
-
-
-def test_something_can_be_done_before_every_pull() -> None:
+def test_run_once_pulls_when_the_wheels_are_in_use() -> None:
     async def body(world: World) -> None:
-        door = Doorkeeper(world)
-        await world.hand({}, **QUICK).worker(door).run_once()
-        assert door.pulls_before == [0]
+        hand = world.hand({}, **QUICK)
+        wheels = WheelWorld(interval_sec=60.0, gate=hand.handler.gate)
+        await add(wheels.registry, wheel_name("a", "1.0"))
+        wheels.house.on_install = lambda: events.append(world.trouble.calls.count("queue.pull"))
+        events = list[int]()
+        await hand.worker(wheels.sync).run_once()
+        assert events == [0]
+        assert world.trouble.calls.count("queue.pull") == 1
 
     attempt(body, virtual=False)
 
 
-def test_who_has_a_job_or_asks_for_one_is_out_and_nobody_else() -> None:
+def test_only_slots_that_pull_or_have_a_job_are_inside_the_gate() -> None:
     async def body(world: World) -> None:
-        door, held = Doorkeeper(world), Held()
+        held = Held()
         hand = world.hand({"held": Flow("held") >> held.task()}, concurrency=100, poll_timeout_sec=0.05)
-        worker = hand.worker(door)
+        worker, gate = hand.worker(), hand.handler.gate
         async with working(worker):
             for _ in range(3):
                 await world.submit("held")
             await wait_until(lambda: held.began == 3)
-            await wait_until(lambda: len(door.pulls_before) > 300)
-            assert len(door.out) <= 3 + 32, "a slot that waits for its turn to ask is in"
+            await wait_until(lambda: world.trouble.calls.count("queue.pull") > 300)
+            assert gate.present <= 3 + 32, "a slot that waits for its turn to pull is outside"
             world.trouble.next("queue.pull", Fault.NOT_DONE)
-            held.let_go()
+            held.release()
             await wait_until(lambda: worker.handled == 3)
-        assert not door.out
+        assert gate.present == 0
 
     attempt(body, virtual=False)
 
 
 def test_a_worker_with_many_idle_slots_gets_its_wheels_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
-        wheels = WheelWorld(interval_sec=0.05, first_hold_sec=2.0)
         hand = world.hand({"one": one_flow(Calls())}, concurrency=100, poll_timeout_sec=0.05)
+        wheels = WheelWorld(interval_sec=0.05, first_hold_sec=2.0, gate=hand.handler.gate)
         worker = hand.worker(wheels.sync)
         async with working(worker):
             await wait_until(lambda: world.trouble.calls.count("queue.pull") > 200)

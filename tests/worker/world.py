@@ -1,4 +1,4 @@
-"""A platform in memory with workers on it: real use cases on ports that fail as a test says.
+"""A platform in memory with workers on it: real use cases on ports whose faults a test plans.
 
 Time is virtual where a test wants it: then hours of ack waits, pauses and graces take none, and no time passes while a
 task is at work.
@@ -16,28 +16,29 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.adapters.executor.local import LocalExecutor
+from pyoco_server.adapters.memory.registries import MemoryGraphRegistry, MemoryOutputStore
 from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
-from pyoco_server.adapters.workshop import LocalWorkshop
-from pyoco_server.app.outputs import Outputs
-from pyoco_server.app.plans import Plans
-from pyoco_server.app.ports import LOG_STATUS, Delivery, Workshop, head_of
-from pyoco_server.app.projection import worker_mark
-from pyoco_server.app.run import RunServices
-from pyoco_server.app.run_desk import RunDesk
-from pyoco_server.app.submitting import Submission, Submitter
+from pyoco_server.adapters.system import SystemClock, uuid_maker
+from pyoco_server.app.ports import LOG_STATUS, Delivery, TaskExecutor, head_of
+from pyoco_server.app.runs.commands import RunCommands, Sender
+from pyoco_server.app.runs.run_log import RunLog
+from pyoco_server.app.runs.submit import Submission, Submitter
+from pyoco_server.app.runtime.outputs import Outputs
+from pyoco_server.app.runtime.plan_cache import PlanCache
+from pyoco_server.app.runtime.run import RunServices
+from pyoco_server.app.snapshots.projection import worker_mark
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.testing import VirtualClock
-from pyoco_server.testing.counting_workshop import CountingWorkshop
-from pyoco_server.worker.dispositions import Disposition, Settler
+from pyoco_server.testing.counting_executor import CountingExecutor
 from pyoco_server.worker.flow_source import FlowSource, Resolver
 from pyoco_server.worker.job_handler import JobHandler
-from pyoco_server.worker.lone_jobs import told_apart
 from pyoco_server.worker.options import WorkerOptions
-from pyoco_server.worker.presence import Presence
-from pyoco_server.worker.worker import Gate, Worker
+from pyoco_server.worker.quarantined_job import recognised
+from pyoco_server.worker.registration import WorkerRegistration
+from pyoco_server.worker.settlement import Settlement, Settler
+from pyoco_server.worker.worker import CodeSync, Worker
 from tests.worker.faulty import FaultyLetters, FaultyLog, FaultyQueue, FaultyRegistry, FaultySnapshots, Trouble
 
 R = TypeVar("R")
@@ -46,11 +47,11 @@ Flows = Mapping[str, Flow] | Resolver
 USER = Actor(ActorKind.USER, "ann")
 PATIENCE_SEC = 20.0
 PAUSE_SEC = 0.5
-"""Between the commit that takes a node out of other hands and its call."""
+"""How long a worker waits between the commit that takes a node over and its call."""
 
 
 class World:
-    """Everything that is stored, and those who use it."""
+    """All stores of the platform, and the use cases on them."""
 
     def __init__(self, *, virtual: bool = True, ack_wait_sec: float = 30.0, max_deliver: int = 20) -> None:
         self.clock = VirtualClock() if virtual else SystemClock()
@@ -73,13 +74,14 @@ class World:
             "max_snapshot_bytes": 262_144,
         }
         self.submitter = Submitter(**shared)
-        self.desk = RunDesk(**shared)
+        self.desk = RunLog(**shared)
+        self.commands = RunCommands(self.desk, MemoryGraphRegistry())
         self._folder = tempfile.TemporaryDirectory(prefix="pyoco-worker-tests-")
-        self._workshops: list[Workshop] = []
+        self._executors: list[TaskExecutor] = []
 
     async def close(self) -> None:
-        for workshop in self._workshops:
-            await workshop.close()
+        for executor in self._executors:
+            await executor.close()
         self._folder.cleanup()
 
     # --- Doing -------------------------------------------------------------------------------------------------------
@@ -93,8 +95,23 @@ class World:
         )
         return str(snapshot["run_id"])
 
+    async def cancel(self, run_id: str, actor: Actor = USER, reason: str | None = None) -> JsonObject:
+        """Cancel a run and return the answer."""
+        return await self.commands.cancel(run_id, Sender(actor=actor), reason)
+
+    async def resume(
+        self, run_id: str, node_id: str, value: object, actor: Actor = USER, *, key: str | None = None
+    ) -> JsonObject:
+        """Resume a wait, with its resume key or without, and return the answer."""
+        result = await self.commands.resume(run_id, node_id, value, Sender(actor=actor), resume_key=key)
+        return result.snapshot()
+
+    async def archive(self, run_id: str, actor: Actor = USER) -> JsonObject:
+        """Archive a run and return the answer."""
+        return (await self.commands.archive(run_id, Sender(actor=actor))).snapshot()
+
     async def publish(self, body: bytes | Mapping[str, Any], *, tag: str = "default") -> None:
-        """Queue whatever a test likes."""
+        """Queue a job with any body."""
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         await self.queue.inner.publish(tag, encoded, dedup_id=self.new_id())
 
@@ -111,17 +128,17 @@ class World:
         return Hand(self, flows, WorkerOptions(worker_id=worker_id, **options), wheels or {})
 
     def services(self, mark: str, options: WorkerOptions, wheels: Mapping[str, str]) -> RunServices:
-        workshop: Workshop = LocalWorkshop(threads=8, processes=1)
+        executor: TaskExecutor = LocalExecutor(threads=8, processes=1)
         if isinstance(self.clock, VirtualClock):
-            workshop = CountingWorkshop(workshop, self.clock)
-        self._workshops.append(workshop)
+            executor = CountingExecutor(executor, self.clock)
+        self._executors.append(executor)
         return RunServices(
             log=self.log,
             clock=self.clock,
             new_id=self.new_id,
-            workshop=workshop,
+            executor=executor,
             outputs=Outputs(self.outputs, key=b"of all workers in these tests, as it is"),
-            plans=Plans(),
+            plans=PlanCache(),
             artifacts=Path(self._folder.name),
             worker_id=mark,
             grace_sec=options.cancel_grace_sec,
@@ -157,13 +174,13 @@ class World:
 
 
 class Hand:
-    """A worker without its loops: handles one job at a time, as a test says."""
+    """A worker without its loops: handles one job at a time, when a test calls it."""
 
     def __init__(self, world: World, flows: Flows, options: WorkerOptions, wheels: Mapping[str, str]) -> None:
         self.world = world
         self.options = options
         self.instance_id = world.new_id()
-        self.presence = Presence(
+        self.presence = WorkerRegistration(
             world.registry,
             world.clock,
             worker_id=options.worker_id,
@@ -181,7 +198,7 @@ class Hand:
         )
         self.settler = Settler(world.letters, world.queue, options.worker_id)
 
-    def worker(self, gate: Gate | None = None) -> Worker:
+    def worker(self, code_sync: CodeSync | None = None) -> Worker:
         """The whole worker."""
         return Worker(
             queue=self.world.queue,
@@ -190,7 +207,7 @@ class Hand:
             handler=self.handler,
             clock=self.world.clock,
             options=self.options,
-            gate=gate,
+            code_sync=code_sync,
         )
 
     async def pull(self, tag: str = "default") -> Delivery:
@@ -199,14 +216,14 @@ class Hand:
         assert delivery is not None, "no job came"
         return delivery
 
-    async def handle(self, delivery: Delivery) -> Disposition:
-        """See a job through, and settle it."""
-        handled = await self.handler.handle(told_apart(delivery, self.world.queue))
-        await self.settler.settle(handled.delivery, handled.disposition, self.world.clock.now().timestamp())
-        return handled.disposition
+    async def handle(self, delivery: Delivery) -> Settlement:
+        """Handle a job to its end, and settle it."""
+        handled = await self.handler.handle(recognised(delivery, self.world.queue))
+        await self.settler.settle(handled.delivery, handled.settlement, self.world.clock.now().timestamp())
+        return handled.settlement
 
-    async def work(self, tag: str = "default") -> Disposition:
-        """Pull a job and see it through."""
+    async def work(self, tag: str = "default") -> Settlement:
+        """Pull a job, handle it to its end, and settle it."""
         return await self.handle(await self.pull(tag))
 
 
@@ -231,13 +248,13 @@ def attempt(
 
 
 class Held:
-    """A task that stays at work until it is let go, and notes how often it began."""
+    """A task that runs until it is released, and counts how often it began."""
 
     def __init__(self, name: str = "held") -> None:
         self.began = 0
         self.stopped = 0
         self.name = name
-        self._let_go = asyncio.Event()
+        self._released = asyncio.Event()
         self._began = asyncio.Event()
 
     def task(self) -> TaskWrapper:
@@ -248,14 +265,14 @@ class Held:
         await self._began.wait()
         self._began.clear()
 
-    def let_go(self) -> None:
-        self._let_go.set()
+    def release(self) -> None:
+        self._released.set()
 
     async def _run(self) -> str:
         self.began += 1
         self._began.set()
         try:
-            await self._let_go.wait()
+            await self._released.wait()
         except asyncio.CancelledError:
             self.stopped += 1
             raise

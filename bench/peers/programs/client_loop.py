@@ -64,7 +64,7 @@ async def _timed(one: Callable[[], Awaitable[object]], count: int, ends_at: floa
         try:
             await one()
         except Exception as error:  # noqa: BLE001 libraries of every kind: how far it got is worth knowing
-            return {"times_ms": times, "stopped": _told(error)}
+            return {"times_ms": times, "stopped": _text_of(error)}
         times.append((time.perf_counter() - began) * 1e3)
     return {"times_ms": times}
 
@@ -94,7 +94,7 @@ async def _answer(client: Client, asked: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"unknown: {other}")
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """The first of the errors a group holds, which says more than the group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -109,6 +109,6 @@ async def serve(client: Client) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
         try:
             answer = await _answer(client, json.loads(line))
-        except Exception as error:  # noqa: BLE001 libraries of every kind: told to whoever measures, who gives up
-            answer = {"error": _told(error)}
+        except Exception as error:  # noqa: BLE001 libraries of every kind: the measuring process gets it and stops
+            answer = {"error": _text_of(error)}
         print(json.dumps(answer), file=answers)

@@ -22,8 +22,8 @@ class Http:
     async def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 any JSON
         """Send a request and return the JSON that came back, or None."""
         content = b"" if body is None else json.dumps(body).encode()
-        told = "" if body is None else "Content-Type: application/json\r\n"
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAccept: application/json\r\n{told}"
+        kind_header = "" if body is None else "Content-Type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAccept: application/json\r\n{kind_header}"
         request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         reader, writer = await self._connection()
         writer.write(request)
@@ -35,7 +35,7 @@ class Http:
         return json.loads(answer) if answer else None
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """One that was used just now, or a new one: servers close those nobody used for a while."""
+        """Return a connection that was used recently, or a new one: servers close idle connections."""
         while self._free:
             used_at, reader, writer = self._free.pop()
             if time.monotonic() - used_at < FRESH_SEC:

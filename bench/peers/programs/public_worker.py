@@ -1,7 +1,7 @@
 """The public pyoco-server's worker with its one fault mended that stops it on Python 3.11.
 
 It cancels its heartbeat once and waits for it. On 3.11 a cancel that comes at the moment an answer of NATS arrives is
-lost, and the worker waits for ever. Here it is repeated until it is heard.
+lost, and the worker waits for ever. Here it is repeated until it has its effect.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pyoco_server import worker_cli  # the public one, in an environment of its 
 from pyoco_server.worker import PyocoNatsWorker  # type: ignore[attr-defined]
 
 
-def _heard(loop: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+def _delivered(loop: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     async def until_cancelled(*args: Any) -> None:  # noqa: ANN401 whatever it is given
         inner = asyncio.ensure_future(loop(*args))
         try:
@@ -27,7 +27,7 @@ def _heard(loop: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None
 
 
 for _name in ("_heartbeat_loop", "_ack_progress_loop"):
-    setattr(PyocoNatsWorker, _name, _heard(getattr(PyocoNatsWorker, _name)))
+    setattr(PyocoNatsWorker, _name, _delivered(getattr(PyocoNatsWorker, _name)))
 
 if __name__ == "__main__":
     sys.exit(worker_cli.main())

@@ -22,10 +22,10 @@ class Temporal:
             raise RuntimeError("the run did not return what it should")
 
     async def fill(self, count: int, in_flight: int, ends_at: float) -> int:
-        """Start workflows nobody works on: they are listed like others, and that is much quicker."""
+        """Start workflows without a worker: they are listed like others, and that is much quicker."""
 
         async def start() -> None:
-            await self._temporal.start_workflow(Three.run, id=uuid.uuid4().hex, task_queue="nobody")
+            await self._temporal.start_workflow(Three.run, id=uuid.uuid4().hex, task_queue="unserved")
 
         return await many(start, count, in_flight, ends_at)
 

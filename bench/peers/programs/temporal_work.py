@@ -29,7 +29,7 @@ class Three:
 
 
 async def main() -> None:
-    """Work until told to stop."""
+    """Work until stopped."""
     client = await Client.connect(sys.argv[1])
     await Worker(client, task_queue=QUEUE, workflows=[Three], activities=[nothing]).run()
 

@@ -9,7 +9,7 @@ def greet(name: str) -> str:
     return f"Hello, {name}!"
 
 
-def sign(text: str, author: str = "nobody") -> str:
+def sign(text: str, author: str = "anonymous") -> str:
     """Put a name under a text."""
     return f"{text} ({author})"
 

@@ -26,11 +26,23 @@ def create_result_key(data_dir: Path) -> None:
     try:
         with os.fdopen(fd, "w", encoding="ascii") as file:
             file.write(f"{secrets.token_hex(32)}\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.link(written, path)  # all of it at once, and never over a key that another process has just written
     except FileExistsError:
         return
     finally:
         written.unlink()
+    _sync_directory(data_dir)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the names in a directory durable: results that are signed with a key must not outlive it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def result_key(settings: Settings) -> bytes | None:

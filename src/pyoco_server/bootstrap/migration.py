@@ -1,10 +1,10 @@
-"""What pyoco-server 0.5.1 left on a NATS server, as far as somebody has to do something about it."""
+"""Finds what pyoco-server 0.5.1 left on a NATS server and an operator must act on."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyoco_server.adapters.jetstream.adopted import Difference, adopt, differences
-from pyoco_server.adapters.jetstream.keys import JetStreamKeyStore
+from pyoco_server.adapters.jetstream.primitives.adopted_settings import Difference, adopt, differences
+from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
 from pyoco_server.app.ports.keys import StoredKey
 from pyoco_server.bootstrap.platform import names_of, open_platform
 from pyoco_server.settings import Settings

@@ -1,32 +1,30 @@
-"""What is stored where, and the use cases on top of it."""
+"""Assembles the platform: the stores on one NATS connection, and the use cases on top of them."""
 
 import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.dead_letters import JetStreamDeadLetters
-from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
-from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
-from pyoco_server.adapters.jetstream.replicas import Replicated, set_replicas
-from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
-from pyoco_server.adapters.jetstream.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
-from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
-from pyoco_server.adapters.jetstream.workers import JetStreamWorkerRegistry
-from pyoco_server.app.run_desk import RunDesk
-from pyoco_server.app.submitting import Submitter
-from pyoco_server.app.wheels import WheelDesk
-from pyoco_server.app.wheels_archive import WheelLimits
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import Replicated, provision, set_replicas
+from pyoco_server.adapters.jetstream.stores.dead_letters import JetStreamDeadLetters
+from pyoco_server.adapters.jetstream.stores.event_log import JetStreamEventLog
+from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.jetstream.stores.outputs import JetStreamOutputStore
+from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.stores.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
+from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.stores.workers import JetStreamWorkerRegistry
+from pyoco_server.adapters.system import SystemClock, uuid_maker
+from pyoco_server.app.runs.run_log import RunLog
+from pyoco_server.app.runs.submit import Submitter
+from pyoco_server.app.wheels.archive import WheelLimits
+from pyoco_server.app.wheels.service import WheelService
 from pyoco_server.settings import Settings
 
 
 class Platform(NamedTuple):
-    """Everything that is stored, on one connection."""
+    """All stores, on one connection."""
 
     connection: Connection
     log: JetStreamEventLog
@@ -41,7 +39,7 @@ class Platform(NamedTuple):
 
 
 def names_of(settings: Settings) -> Names:
-    """What everything is called and limited to, as the settings have it."""
+    """Return the names and limits of streams, subjects and buckets from the settings."""
     names, consumer, letters = settings.names, settings.consumer, settings.dead_letters
     return Names(
         work_stream=names.work_stream,
@@ -72,7 +70,7 @@ def names_of(settings: Settings) -> Names:
 
 @contextlib.asynccontextmanager
 async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platform]:
-    """Connect, and make sure that everything there must be is there; UnavailableError if NATS does not answer."""
+    """Connect and create the streams and buckets that are missing; UnavailableError if NATS does not answer."""
     nats, names = settings.nats, names_of(settings)
     connection = await connect(
         ",".join(nats.urls),
@@ -82,6 +80,7 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
         token=nats.token.get_secret_value() if nats.token else None,
         tls_ca=nats.tls_ca_file,
         inbox_prefix=nats.inbox_prefix,
+        plain=nats.plain_client,
     )
     queue = JetStreamWorkQueue(connection, names)
     try:
@@ -104,13 +103,13 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
 
 
 async def give_replicas(settings: Settings, count: int) -> list[Replicated]:
-    """Give everything so many replicas; UnavailableError if NATS does not answer."""
+    """Set the number of replicas of every stream; UnavailableError if NATS does not answer."""
     async with open_platform(settings, name="pyoco-server replicas") as platform:
         return await set_replicas(platform.connection, names_of(settings), count)
 
 
 def submitter(platform: Platform, settings: Settings) -> Submitter:
-    """Takes submissions."""
+    """Return the use case that submits runs."""
     return Submitter(
         log=platform.log,
         snapshots=platform.snapshots,
@@ -121,9 +120,9 @@ def submitter(platform: Platform, settings: Settings) -> Submitter:
     )
 
 
-def run_desk(platform: Platform, settings: Settings) -> RunDesk:
-    """Handles what is asked of runs."""
-    return RunDesk(
+def run_log_of(platform: Platform, settings: Settings) -> RunLog:
+    """Return the use cases on logs of runs."""
+    return RunLog(
         log=platform.log,
         snapshots=platform.snapshots,
         queue=platform.queue,
@@ -134,10 +133,10 @@ def run_desk(platform: Platform, settings: Settings) -> RunDesk:
     )
 
 
-def wheel_desk(platform: Platform, settings: Settings) -> WheelDesk:
-    """Handles what is asked of wheels."""
+def wheel_service_of(platform: Platform, settings: Settings) -> WheelService:
+    """Return the use cases on wheels."""
     wheels = settings.wheels
-    return WheelDesk(
+    return WheelService(
         registry=platform.wheels,
         history=platform.wheel_history,
         clock=SystemClock(),

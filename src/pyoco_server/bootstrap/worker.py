@@ -1,4 +1,4 @@
-"""A worker, put together."""
+"""Assembles a worker: its job handler, executor, wheel sync and registration."""
 
 import contextlib
 import logging
@@ -10,35 +10,35 @@ from pathlib import Path
 
 from packaging.tags import sys_tags
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import series_maker
-from pyoco_server.adapters.jetstream.liveness import answer_as
+from pyoco_server.adapters.executor.local import LocalExecutor
+from pyoco_server.adapters.jetstream.stores.workers import answer_as
 from pyoco_server.adapters.result_key import result_key
-from pyoco_server.adapters.wheel_install import LocalWheelHouse
-from pyoco_server.adapters.workshop import LocalWorkshop
-from pyoco_server.app.outputs import Outputs
-from pyoco_server.app.plans import Plans
+from pyoco_server.adapters.system import SystemClock, series_maker
+from pyoco_server.adapters.wheel_install.store import LocalWheelHouse
 from pyoco_server.app.ports.wheels import Wheel
-from pyoco_server.app.projection import worker_mark
-from pyoco_server.app.run import RunServices
-from pyoco_server.app.wheels_selection import interpreter
-from pyoco_server.app.wheels_used import wheels_used
+from pyoco_server.app.runtime.outputs import Outputs
+from pyoco_server.app.runtime.plan_cache import PlanCache
+from pyoco_server.app.runtime.run import RunServices
+from pyoco_server.app.snapshots.projection import worker_mark
+from pyoco_server.app.wheels.selection import interpreter
+from pyoco_server.app.wheels.used import wheels_used
 from pyoco_server.bootstrap.platform import Platform, names_of
 from pyoco_server.settings import Settings
 from pyoco_server.worker.flow_source import FlowSource
 from pyoco_server.worker.job_handler import JobHandler
 from pyoco_server.worker.options import WorkerOptions
-from pyoco_server.worker.presence import Presence
-from pyoco_server.worker.wheel_sync import OnChange, WheelSync, WheelSyncOptions
-from pyoco_server.worker.wheel_sync_status import WheelSyncStatus
-from pyoco_server.worker.wheel_sync_workshop import RenewedWorkshop
-from pyoco_server.worker.worker import Gate, Worker
+from pyoco_server.worker.registration import WorkerRegistration
+from pyoco_server.worker.slot_gate import SlotGate
+from pyoco_server.worker.wheel_sync.status import WheelSyncStatus
+from pyoco_server.worker.wheel_sync.swappable_executor import SwappableExecutor
+from pyoco_server.worker.wheel_sync.sync import OnChange, WheelSync, WheelSyncOptions
+from pyoco_server.worker.worker import Worker
 
 _log = logging.getLogger(__name__)
 
 
 def worker_options(settings: Settings, *, tags: tuple[str, ...] = (), worker_id: str = "") -> WorkerOptions:
-    """What the settings say of a worker."""
+    """Return the options of a worker from the settings."""
     return WorkerOptions(
         tags=tags or (settings.routing.default_tag,),
         worker_id=worker_id,
@@ -63,16 +63,16 @@ async def open_worker(
     places: Sequence[str] = (),
     on_new_code: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Worker]:
-    """A worker that is ready to run; ``on_new_code`` is called whenever wheels have changed what can be imported.
+    """Open a worker that is ready to run; ``on_new_code`` is called whenever wheels changed what can be imported.
 
-    ``places``: the modules and files its flows are in, or what finds them.
+    ``places``: the modules and files that its flows are in, or the resolver that finds them.
     """
     clock, instance_id = SystemClock(), secrets.token_hex(8)
     threads, processes = max(32, 4 * options.concurrency), max(4, options.concurrency)
-    workshop = RenewedWorkshop(
-        lambda: LocalWorkshop(threads=threads, processes=processes, shield_sec=options.cancel_grace_sec)
+    executor = SwappableExecutor(
+        lambda: LocalExecutor(threads=threads, processes=processes, shield_sec=options.cancel_grace_sec)
     )
-    presence = Presence(
+    presence = WorkerRegistration(
         platform.workers,
         clock,
         worker_id=options.worker_id,
@@ -85,11 +85,11 @@ async def open_worker(
         log=platform.log,
         clock=clock,
         new_id=series_maker(),
-        workshop=workshop,
+        executor=executor,
         outputs=Outputs(
             platform.outputs, inline_max_bytes=settings.storage.inline_output_max_bytes, key=_result_key(settings)
         ),
-        plans=Plans(),
+        plans=PlanCache(),
         artifacts=Path("artifacts"),
         worker_id=worker_mark(options.worker_id, instance_id),
         grace_sec=options.cancel_grace_sec,
@@ -109,13 +109,13 @@ async def open_worker(
     async def on_change(in_use: Sequence[Wheel]) -> None:
         wheels.clear()
         wheels.update(wheels_used(in_use))
-        await workshop.renew()
+        await executor.renew()
         on_new_code()
         presence.note_flows(await flows.announcement(wheels))
 
     presence.note_flows(await flows.announcement(wheels))
     await answer_as(instance_id, platform.connection, names_of(settings))
-    async with _wheel_sync(platform, settings, options, tuple(places), presence, on_change) as gate:
+    async with _wheel_sync(platform, settings, options, tuple(places), presence, handler.gate, on_change) as code_sync:
         try:
             yield Worker(
                 queue=platform.queue,
@@ -124,14 +124,14 @@ async def open_worker(
                 handler=handler,
                 clock=clock,
                 options=options,
-                gate=gate,
+                code_sync=code_sync,
             )
         finally:
-            await workshop.close()
+            await executor.close()
 
 
 def _result_key(settings: Settings) -> bytes | None:
-    """The key for pickled results; without one, say once what that means."""
+    """Return the key for pickled results; log once what a missing key means."""
     key = result_key(settings)
     if key is None:
         _log.warning(
@@ -148,13 +148,14 @@ async def _wheel_sync(
     settings: Settings,
     options: WorkerOptions,
     places: tuple[str, ...],
-    presence: Presence,
+    presence: WorkerRegistration,
+    gate: SlotGate,
     on_change: OnChange,
-) -> AsyncIterator[Gate | None]:
-    """What keeps the worker's wheels up to date, if it is to have any."""
+) -> AsyncIterator[WheelSync | None]:
+    """Return what keeps the worker's wheels up to date; None if it is disabled."""
     wheels = settings.wheels
     if not wheels.sync_enabled:
-        presence.note(wheel_sync=WheelSyncStatus(enabled=False).told())
+        presence.note(wheel_sync=WheelSyncStatus(enabled=False).to_json())
         yield None
         return
     house = LocalWheelHouse(wheels.sync_dir, install_timeout_sec=wheels.install_timeout_sec)
@@ -164,6 +165,7 @@ async def _wheel_sync(
         clock=SystemClock(),
         here=interpreter(sys_tags(), python.python_version()),
         options=WheelSyncOptions(tags=options.tags, places=places, interval_sec=wheels.sync_interval_sec),
+        gate=gate,
         note=presence.note,
         on_change=on_change,
     )

@@ -1,16 +1,16 @@
-"""What can go wrong between a client and a gateway."""
+"""The errors of a client: an error answer, no answer, a wait that took too long."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import PyocoServerError
 
 
 class ApiError(PyocoServerError):
-    """The gateway answered, and the answer is an error; programs look at ``status``, ``err_id`` and ``details``."""
+    """The gateway answered with an error; programs use ``status``, ``err_id`` and ``details``."""
 
     err_id: str | None  # type: ignore[misc]  # the gateway says which
     msg_id: str | None  # type: ignore[misc]
@@ -33,12 +33,12 @@ class ApiError(PyocoServerError):
         self.action = action
         self.details = dict(details or {})
         self.detail = detail
-        """What the gateway says of this very case: a text, or a list of what is wrong with the request."""
+        """What the gateway reports about this case: a text, or the list of problems of the request."""
 
     @override
     def __str__(self) -> str:
-        said = f"{self.message}: {self.said}" if self.said else self.message
-        return f"HTTP {self.status}: {said}"
+        text = f"{self.message}: {self.said}" if self.said else self.message
+        return f"HTTP {self.status}: {text}"
 
     @property
     def said(self) -> str:
@@ -49,7 +49,7 @@ class ApiError(PyocoServerError):
 
 
 class UnexpectedAnswerError(ApiError):
-    """Whatever answered does not speak as a gateway does: another server, or something in between."""
+    """The answer is not one of a gateway: another server sent it, or a proxy."""
 
 
 class GatewayUnreachableError(PyocoServerError):
@@ -61,11 +61,11 @@ class GatewayUnreachableError(PyocoServerError):
     def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(message)
         self.outcome_unknown = outcome_unknown
-        """The request may have arrived: what it asks for may have been done."""
+        """The request may have arrived and may have been carried out."""
 
 
 class WaitTimeoutError(PyocoServerError, TimeoutError):
-    """The run had not ended when the time was up; it goes on. ``snapshot`` is how it stood, if that is known."""
+    """The run had not ended when the time was up; it continues. ``snapshot`` is its newest one, if it was read."""
 
     def __init__(self, message: str, snapshot: JsonObject | None = None) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class WaitTimeoutError(PyocoServerError, TimeoutError):
 
 
 def _problem(found: object) -> str:
-    """One finding of a validation, as FastAPI words them."""
+    """Format one problem of a validation, in the form of FastAPI."""
     if not isinstance(found, Mapping):
         return str(found)
     where = ".".join(str(part) for part in found.get("loc") or () if part not in {"body", "query", "header", "path"})

@@ -1,4 +1,4 @@
-"""Reading what a node returned, of any size: into memory, or streamed into a file."""
+"""Reads the output of a node, of any size: into memory, or streamed into a file."""
 
 import dataclasses
 import os
@@ -10,10 +10,22 @@ from typing import IO, Any, Final, NamedTuple
 import httpx
 import msgspec
 
-from pyoco_server.client.call import Call
-from pyoco_server.client.calls import node_path
 from pyoco_server.client.errors import UnexpectedAnswerError
-from pyoco_server.client.steps import Flow, HangUp, Hear, Listen, Manner, Pause, Sent, Step, backoff, may_pass, received
+from pyoco_server.client.requests import node_path
+from pyoco_server.client.sans_io import (
+    Call,
+    CloseStream,
+    OpenStream,
+    Pause,
+    ReadStream,
+    RetryPolicy,
+    Sent,
+    SingleRequestSteps,
+    Step,
+    backoff,
+    may_pass,
+    received,
+)
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.values.codec import OutputKind, from_tagged
 from pyoco_server.values.errors import ValueCodecError
@@ -22,7 +34,7 @@ OUTPUT_KIND: Final = "X-Pyoco-Output-Kind"
 
 
 class Output(NamedTuple):
-    """An output as it is kept: ``kind`` is ``json``, ``tagged`` or ``pickle``, ``content`` its bytes."""
+    """An output as it is stored: ``kind`` is ``json``, ``tagged`` or ``pickle``, ``content`` its bytes."""
 
     kind: str
     content: bytes
@@ -40,7 +52,7 @@ class Output(NamedTuple):
         try:
             data = msgspec.json.decode(self.content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInputError(f"output: not JSON, although it is said to be: {error}") from error
+            raise InvalidInputError(f"output: not JSON, although its kind says so: {error}") from error
         if self.kind != OutputKind.TAGGED:
             return data
         try:
@@ -59,25 +71,25 @@ class SavedOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OutputDownload:
-    """A plan: stream the output into a new file, which takes its name when all of it is there."""
+    """A request that streams the output into a new file, which gets its name when it is complete."""
 
     call: Call[Any]
     file: Path
 
-    def flow(self, manner: Manner) -> Flow[SavedOutput]:
-        """Write the file, from the start again after a broken connection or a 503; OSError if it cannot be written."""
+    def steps(self, policy: RetryPolicy) -> SingleRequestSteps[SavedOutput]:
+        """Write the file, again from the start after a broken connection or a 503; OSError if it cannot be written."""
         tried = 0
         while True:
-            reply: httpx.Response | httpx.RequestError = yield Listen(self.call)
+            reply: httpx.Response | httpx.RequestError = yield OpenStream(self.call)
             if isinstance(reply, httpx.Response) and reply.is_success:
                 end = yield from self._saved(reply)
                 if isinstance(end, SavedOutput):
                     return end
                 reply = end
-            yield HangUp()
+            yield CloseStream()
             tried += 1
-            if tried > manner.retries or not may_pass(reply):
-                saved: SavedOutput = received(self.call, reply, manner)  # raises: there is no answer, or an error
+            if tried > policy.retries or not may_pass(reply):
+                saved: SavedOutput = received(self.call, reply, policy)  # raises: there is no answer, or an error
                 return saved
             yield Pause(backoff(tried, reply))
 
@@ -98,12 +110,12 @@ class OutputDownload:
 def _copied(content: IO[bytes]) -> Generator[Step, Any, int | httpx.RequestError]:
     size = 0
     while True:
-        heard: bytes | httpx.RequestError = yield Hear()
-        if isinstance(heard, httpx.RequestError):
-            return heard
-        if not heard:
+        chunk: bytes | httpx.RequestError = yield ReadStream()
+        if isinstance(chunk, httpx.RequestError):
+            return chunk
+        if not chunk:
             return size
-        size += content.write(heard)
+        size += content.write(chunk)
 
 
 def _kind_of(answer: httpx.Response) -> str:
@@ -120,10 +132,10 @@ def _call(run_id: str, node: str) -> Call[Output]:
 
 
 def output(run_id: str, node: str) -> Sent[Output]:
-    """Read what a node returned; ``value()`` decodes it. ApiError 409 if it has no output, 410 if that is lost."""
+    """Read the output of a node; ``value()`` decodes it. ApiError 409 if it has none, 410 if it is lost."""
     return Sent(_call(run_id, node))
 
 
 def save_output(run_id: str, node: str, file: "str | os.PathLike[str]") -> OutputDownload:
-    """Write what a node returned to a file, however large it is; a file that is there is replaced at the end."""
+    """Write the output of a node, of any size, to a file; an existing file is replaced when all of it is there."""
     return OutputDownload(_call(run_id, node), Path(file))

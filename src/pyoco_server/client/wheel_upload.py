@@ -1,4 +1,4 @@
-"""Uploading a wheel: the file is sent as it is read, so its size does not matter to whoever sends it."""
+"""Uploads a wheel. The file is sent as it is read, so that its size does not matter."""
 
 import contextlib
 import dataclasses
@@ -10,39 +10,38 @@ from typing import IO, Final
 
 from typing_extensions import override
 
-from pyoco_server.client.call import Call, as_object
-from pyoco_server.client.steps import Flow, Manner, sending
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.client.sans_io import Call, RetryPolicy, SingleRequestSteps, as_object, sending
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import InvalidInputError
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes of the file are on their way, and how many there are."""
+"""Called with how many bytes of the file were sent, and with its size."""
 
 ANSWER_SEC: Final = 300.0
-"""How long the answer may take: all of the wheel is checked and stored before there is one."""
+"""The most time for the answer: the gateway checks and stores all of the wheel first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WheelUpload:
-    """A plan: open the file, send it, close it. It is not repeated: nobody knows how far the first one came."""
+    """A request that opens the file and sends it. It is not repeated: the first one may have been stored."""
 
     wheel: "os.PathLike[str] | bytes"
     name: str
     form: dict[str, str]
     progress: Progress | None
 
-    def flow(self, manner: Manner) -> Flow[JsonObject]:
-        """Send it; OSError if the file cannot be read."""
+    def steps(self, policy: RetryPolicy) -> SingleRequestSteps[JsonObject]:
+        """Send the file; OSError if it cannot be read."""
         with _opened(self.wheel, self.progress) as content:
             files = {"wheel": (self.name, content, "application/octet-stream")}
             call = Call(
                 method="POST", path="/wheels", form=self.form, files=files, silence_sec=ANSWER_SEC, read=as_object
             )
-            return (yield from sending(call, manner))
+            return (yield from sending(call, policy))
 
 
 class _SentFile(io.FileIO):
-    """A file on its way out, which tells how far it is."""
+    """A file that is being sent and reports its progress."""
 
     def __init__(self, path: "os.PathLike[str]", progress: Progress | None) -> None:
         super().__init__(Path(path), "rb")
@@ -73,10 +72,10 @@ def upload_wheel(
 ) -> WheelUpload:
     """Upload a wheel for the workers that have one of the tags, or for all; bytes need the ``name`` of their file.
 
-    ``progress`` is called with how many bytes of a file are on their way, and with how many there are.
+    ``progress`` is called with how many bytes of a file were sent, and with its size.
     """
     called = name or ("" if isinstance(wheel, bytes) else Path(wheel).name)
     if not called:
-        raise InvalidInputError("name: bytes have none, say what the file is called, such as demo-1.0-py3-none-any.whl")
+        raise InvalidInputError("name: bytes have no file name, give one such as demo-1.0-py3-none-any.whl")
     form = {"replace": "true" if replace else "false"} | ({"tags": ",".join(tags)} if tags else {})
     return WheelUpload(wheel, called, form, progress)

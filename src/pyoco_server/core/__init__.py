@@ -1,15 +1,16 @@
 """The core: a pure, executable state machine.
 
-Commands are checked and become events (:func:`handle`); events are folded into a state (:func:`reduce`); what follows
-from a state is worked out and becomes events again (:func:`orchestrate`). :func:`advance` does all three for one
-command. There is no I/O, no clock and no chance in here: time and ids are arguments, and what the caller has to do is
+:func:`handle` checks a command and returns the events it becomes; :func:`reduce` folds an event into a state;
+:func:`orchestrate` returns the events that follow from a state. :func:`advance` does all three for one command. The
+core has no I/O, no clock and no randomness: time and ids are arguments, and what the caller must do afterwards is
 returned as values (:func:`effects`).
+
+Start reading at ``transitions``: its tables hold every rule about a status, also for a race between cancel and success.
 """
 
-from pyoco_server.core.batch import order_batch
-from pyoco_server.core.cancelling import CancelMode
+from pyoco_server.core.command_handler import CommandRejected, RejectionCode, handle
 from pyoco_server.core.commands import Command, decode_command, encode_command
-from pyoco_server.core.draft import Commit
+from pyoco_server.core.commit import Commit
 from pyoco_server.core.effects import (
     Effect,
     EndExecution,
@@ -19,17 +20,27 @@ from pyoco_server.core.effects import (
     WakeNode,
     effects,
 )
-from pyoco_server.core.events import Actor, ActorKind, Event, decode_event, encode_event, encode_events, event_to_dict
+from pyoco_server.core.events import (
+    Actor,
+    ActorKind,
+    Event,
+    decode_event,
+    encode_event,
+    encode_events,
+    event_to_dict,
+    order_batch,
+)
 from pyoco_server.core.graph import Graph, graph_from_dict, graph_to_dict
-from pyoco_server.core.graph_checks import GraphError, GraphProblem
-from pyoco_server.core.handler import CommandRejected, RejectionCode, handle
-from pyoco_server.core.logged_graph import LoggedGraph, graph_from_log, read_graph
+from pyoco_server.core.graph_from_log import LoggedGraph, graph_from_log, read_graph
+from pyoco_server.core.graph_validation import GraphError, GraphProblem
+from pyoco_server.core.json_codec import DecodeError, DecodeProblem
 from pyoco_server.core.orchestrator import (
     NodeNotStoppableError,
     WrongGraphError,
     add_node,
     adopt_end,
     advance,
+    cancel_after_end,
     cancel_node,
     commit,
     confirm_stopped,
@@ -37,7 +48,8 @@ from pyoco_server.core.orchestrator import (
     orchestrate,
 )
 from pyoco_server.core.payloads import JoinPolicy
-from pyoco_server.core.recomputing import recompute, recompute_failed, recomputed
+from pyoco_server.core.propagation import CancelMode
+from pyoco_server.core.recompute import recompute, recompute_failed, recomputed
 from pyoco_server.core.reducer import ForeignEventError, fold, reduce
 from pyoco_server.core.state import ExecutionState, NodeState, initial_state, state_to_dict
 from pyoco_server.core.transitions import (
@@ -50,7 +62,6 @@ from pyoco_server.core.transitions import (
     exec_rank,
     node_rank,
 )
-from pyoco_server.core.wire import DecodeError, DecodeProblem
 
 __all__ = [
     "Actor",
@@ -86,6 +97,7 @@ __all__ = [
     "add_node",
     "adopt_end",
     "advance",
+    "cancel_after_end",
     "cancel_node",
     "choose_exec_status",
     "choose_node_status",

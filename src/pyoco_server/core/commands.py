@@ -1,7 +1,7 @@
-"""The 12 commands: what may be asked of an execution.
+"""The 12 commands: what a caller can request of an execution.
 
-A command's undeclared fields travel on into the event it causes, so that a caller may add to the record (the input
-given with a resume, say) without a new command.
+Undeclared fields of a command are copied into the event it becomes, so that a caller can add to the record (the input
+given with a resume, for example) without a new command.
 """
 
 from typing import Annotated, ClassVar, Final
@@ -9,9 +9,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from pyoco_server.core.events import Actor
-from pyoco_server.core.payloads import Attempt, ErrorInfo, Party, Percent
-from pyoco_server.core.transitions import CommandType
-from pyoco_server.core.wire import (
+from pyoco_server.core.json_codec import (
     DecodeError,
     DecodeProblem,
     Extensible,
@@ -22,10 +20,12 @@ from pyoco_server.core.wire import (
     plain,
     read_extensible,
 )
+from pyoco_server.core.payloads import Attempt, ErrorInfo, Party, Percent
+from pyoco_server.core.transitions import CommandType
 
 
 class BaseCommand(Extensible, frozen=True, kw_only=True):
-    """What every command says: about which execution, on whose behalf, and as part of what."""
+    """Base of all commands: for which execution, from whom, and as part of what."""
 
     type: ClassVar[CommandType]
     execution_id: Name
@@ -35,7 +35,7 @@ class BaseCommand(Extensible, frozen=True, kw_only=True):
 
 
 class CreateExecution(BaseCommand, frozen=True, kw_only=True):
-    """Bring an execution into being."""
+    """Create an execution."""
 
     type: ClassVar = CommandType.CREATE_EXECUTION
     graph_id: Name
@@ -43,7 +43,7 @@ class CreateExecution(BaseCommand, frozen=True, kw_only=True):
 
 
 class StartExecution(BaseCommand, frozen=True, kw_only=True):
-    """Set it going."""
+    """Start the execution."""
 
     type: ClassVar = CommandType.START_EXECUTION
     parts: ClassVar = {"startedBy": Party}
@@ -51,7 +51,7 @@ class StartExecution(BaseCommand, frozen=True, kw_only=True):
 
 
 class CancelExecution(BaseCommand, frozen=True, kw_only=True):
-    """End it, whatever it is doing."""
+    """Cancel the execution, whatever its nodes do."""
 
     type: ClassVar = CommandType.CANCEL_EXECUTION
     parts: ClassVar = {"requestedBy": Party}
@@ -60,39 +60,39 @@ class CancelExecution(BaseCommand, frozen=True, kw_only=True):
 
 
 class ArchiveExecution(BaseCommand, frozen=True, kw_only=True):
-    """Put an ended execution away."""
+    """Archive an execution that has ended."""
 
     type: ClassVar = CommandType.ARCHIVE_EXECUTION
     reason: str | None = None
 
 
 class NodeCommand(BaseCommand, frozen=True, kw_only=True):
-    """Base of the eight that speak to one node."""
+    """Base of the eight commands for one node."""
 
     node_id: Name
 
 
 class AttemptCommand(NodeCommand, frozen=True, kw_only=True):
-    """Base of those that concern one attempt; with ``attempt`` a stale one is refused."""
+    """Base of the commands about one attempt; with ``attempt``, a stale one is refused."""
 
     attempt: Attempt | None = None
 
 
 class MarkNodeReady(NodeCommand, frozen=True, kw_only=True):
-    """Let the node run."""
+    """Allow the node to run."""
 
     type: ClassVar = CommandType.MARK_NODE_READY
 
 
 class StartNode(AttemptCommand, frozen=True, kw_only=True):
-    """Begin an attempt; without a number, the next one."""
+    """Start an attempt; without a number, the next one."""
 
     type: ClassVar = CommandType.START_NODE
     worker_id: str | None = None
 
 
 class ReportNodeProgress(AttemptCommand, frozen=True, kw_only=True):
-    """Say how far the node is."""
+    """Report the progress of the node."""
 
     type: ClassVar = CommandType.REPORT_NODE_PROGRESS
     progress: Percent | None = None
@@ -101,7 +101,7 @@ class ReportNodeProgress(AttemptCommand, frozen=True, kw_only=True):
 
 
 class PutNodeWaiting(AttemptCommand, frozen=True, kw_only=True):
-    """Let the node wait for somebody outside."""
+    """Make the node wait for a resume from outside."""
 
     type: ClassVar = CommandType.PUT_NODE_WAITING
     wait_key: str | None = None
@@ -109,7 +109,7 @@ class PutNodeWaiting(AttemptCommand, frozen=True, kw_only=True):
 
 
 class RequestResumeNode(AttemptCommand, frozen=True, kw_only=True):
-    """Ask for a waiting node to go on."""
+    """Record the request to resume a waiting node."""
 
     type: ClassVar = CommandType.REQUEST_RESUME_NODE
     parts: ClassVar = {"requestedBy": Party}
@@ -118,21 +118,21 @@ class RequestResumeNode(AttemptCommand, frozen=True, kw_only=True):
 
 
 class ResumeNode(AttemptCommand, frozen=True, kw_only=True):
-    """Make a waiting node go on; with ``resumeKey``, only if it is the key it waits for."""
+    """Continue a waiting node; with ``resumeKey``, only if it waits for this key."""
 
     type: ClassVar = CommandType.RESUME_NODE
     resume_key: str | None = None
 
 
 class SucceedNode(AttemptCommand, frozen=True, kw_only=True):
-    """The work is done."""
+    """End the node as succeeded, with its output."""
 
     type: ClassVar = CommandType.SUCCEED_NODE
     output: JsonObject | None = None
 
 
 class FailNode(AttemptCommand, frozen=True, kw_only=True):
-    """The attempt failed. ``retryable: false`` ends the node even if it has attempts left."""
+    """Report that the attempt failed; ``retryable: false`` fails the node even if it has attempts left."""
 
     type: ClassVar = CommandType.FAIL_NODE
     parts: ClassVar = {"error": ErrorInfo}

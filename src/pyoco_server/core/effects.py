@@ -1,7 +1,7 @@
-"""What a commit asks of whoever made it, as values. Performing them is the caller's affair.
+"""What the caller must do after a commit, as values; the caller performs them.
 
-Effects are derived from events that are already durable, so losing one loses nothing: whoever comes next can derive it
-again from the log.
+Effects are derived from events that are already durable, so losing one loses nothing: the next owner of the run derives
+it again from the log.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,6 +11,7 @@ import msgspec
 
 from pyoco_server.core.events import Event
 from pyoco_server.core.graph import CONTROL
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.core.payloads import (
     ExecutionCanceled,
     ExecutionCompleted,
@@ -23,25 +24,24 @@ from pyoco_server.core.payloads import (
 )
 from pyoco_server.core.state import ExecutionState
 from pyoco_server.core.transitions import ExecutionStatus, NodeStatus
-from pyoco_server.core.wire import JsonObject
 
 
 class RunNode(msgspec.Struct, frozen=True):
-    """Begin the node's next attempt."""
+    """Start the node's next attempt."""
 
     node_id: str
     attempt: int
 
 
 class RetryNode(msgspec.Struct, frozen=True):
-    """Begin another attempt after one failed, when its time has come."""
+    """Start another attempt after one failed, when its backoff has passed."""
 
     node_id: str
     attempt: int
 
 
 class InterruptNode(msgspec.Struct, frozen=True):
-    """Tell whoever is at work on this attempt to stop."""
+    """Ask the worker that runs this attempt to stop."""
 
     node_id: str
     attempt: int
@@ -49,7 +49,7 @@ class InterruptNode(msgspec.Struct, frozen=True):
 
 
 class WakeNode(msgspec.Struct, frozen=True):
-    """Go on with a node that waited; ``input`` is what came with the resume."""
+    """Continue a node that waited; ``input`` is what came with the resume."""
 
     node_id: str
     attempt: int
@@ -57,7 +57,7 @@ class WakeNode(msgspec.Struct, frozen=True):
 
 
 class EndExecution(msgspec.Struct, frozen=True):
-    """Let go of the execution: it has ended."""
+    """Release the execution: it has ended."""
 
     status: ExecutionStatus
 
@@ -66,11 +66,14 @@ Effect = RunNode | RetryNode | InterruptNode | WakeNode | EndExecution
 
 
 def effects(events: Iterable[Event], state: ExecutionState) -> list[Effect]:
-    """What ``events`` ask for, given the state after all of them; what they themselves undid is left out."""
+    """Return what the caller must do after ``events``; ``state`` is the state after all of them.
+
+    What a later event of the same commit undid is left out.
+    """
     found = list[Effect]()
     for event in events:
-        asks_for = _ASKS_FOR.get(type(event.payload))
-        effect = None if asks_for is None else asks_for(event.payload, state)
+        derive = _EFFECT_OF.get(type(event.payload))
+        effect = None if derive is None else derive(event.payload, state)
         if effect is not None:
             found.append(effect)
     return found
@@ -104,7 +107,7 @@ def _interrupt(payload: NodeInterruptRequested, state: ExecutionState) -> Effect
     return None if node is None else InterruptNode(node.node_id, node.attempt, payload.worker_id)
 
 
-_ASKS_FOR: Final[dict[type[Payload], Callable[[Any, ExecutionState], Effect | None]]] = {
+_EFFECT_OF: Final[dict[type[Payload], Callable[[Any, ExecutionState], Effect | None]]] = {
     ExecutionCompleted: _end,
     ExecutionFailed: _end,
     ExecutionCanceled: _end,
@@ -113,4 +116,4 @@ _ASKS_FOR: Final[dict[type[Payload], Callable[[Any, ExecutionState], Effect | No
     NodeResumed: _wake,
     NodeInterruptRequested: _interrupt,
 }
-"""The other events are records: nobody has to act on them."""
+"""The other events have no effect outside of the log."""

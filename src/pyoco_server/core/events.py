@@ -1,4 +1,7 @@
-"""The event: who said what about which execution, and when."""
+"""The event envelope: what happened to which execution, who caused it, and when; ``payloads`` holds what happened.
+
+At the end, :func:`order_batch`: the order of events that arrive together (cancel, failure, success, progress).
+"""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -7,9 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from pyoco_server.core.payloads import PAYLOADS, Moment, Payload
-from pyoco_server.core.transitions import EventType
-from pyoco_server.core.wire import (
+from pyoco_server.core.json_codec import (
     DecodeError,
     DecodeProblem,
     JsonObject,
@@ -22,6 +23,8 @@ from pyoco_server.core.wire import (
     read_extensible,
     timestamp,
 )
+from pyoco_server.core.payloads import PAYLOADS, Moment, Payload
+from pyoco_server.core.transitions import EventType
 
 SCHEMA_VERSION: Final = 1
 NewId = Callable[[], object]
@@ -29,7 +32,7 @@ NewId = Callable[[], object]
 
 @unique
 class ActorKind(StrEnum):
-    """Who can cause an event."""
+    """What kind of party caused an event."""
 
     SYSTEM = "system"
     USER = "user"
@@ -48,7 +51,7 @@ ORCHESTRATOR: Final = Actor(ActorKind.SYSTEM, "orchestrator")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A fact. It is never changed, and what it means never changes."""
+    """A fact: neither it nor its meaning ever changes."""
 
     event_id: str
     execution_id: str
@@ -77,12 +80,13 @@ class _Envelope(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True
     causation_id: str | None = None
     schema_version: Literal[1]
     version: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Its place in the log, if whoever shows the log says so. It is no part of the fact: it is read and left out."""
+    """Its position in the log, which a reader of the log may add; it is no part of the fact, so it is read and dropped.
+    """
     payload: Annotated[Any, "the payload's own struct when writing, a plain object when reading"]
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What all events made at one moment for one reason have in common."""
+    """What all events of one commit have in common."""
 
     execution_id: str
     now: datetime
@@ -90,7 +94,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     correlation_id: str | None = None
 
     def event(self, payload: Payload, actor: Actor, *, causation_id: str | None = None) -> Event:
-        """Make the fact ``payload`` tells."""
+        """Return ``payload`` as an event with a new id."""
         return Event(
             event_id=str(self.new_id()) or _no_id(),
             execution_id=self.execution_id,
@@ -144,12 +148,12 @@ def encode_event(event: Event) -> bytes:
 
 
 def encode_events(events: Iterable[Event]) -> bytes:
-    """Write several as one JSON array."""
+    """Write several events as one JSON array."""
     return _ENCODER.encode([_envelope(event) for event in events])
 
 
 def event_to_dict(event: Event) -> JsonObject:
-    """The same as a plain dictionary."""
+    """Return the event as a plain dictionary, as its JSON would be read."""
     return as_json(_envelope(event))
 
 
@@ -168,3 +172,45 @@ def _envelope(event: Event) -> _Envelope:
 
 
 _ENCODER: Final = msgspec.json.Encoder()
+
+
+_CLASSES: Final = (
+    # Within a class a request comes before its fulfilment, and a node's end before its execution's.
+    (EventType.EXECUTION_CREATED, EventType.NODE_CREATED),
+    (
+        EventType.EXECUTION_CANCEL_REQUESTED,
+        EventType.NODE_CANCEL_REQUESTED,
+        EventType.NODE_INTERRUPT_REQUESTED,
+        EventType.NODE_CANCELED,
+        EventType.EXECUTION_CANCELED,
+    ),
+    (
+        EventType.EXECUTION_FAIL_REQUESTED,
+        EventType.NODE_FAIL_REPORTED,
+        EventType.NODE_FAILED,
+        EventType.EXECUTION_FAILED,
+    ),
+    (EventType.NODE_SUCCEEDED, EventType.EXECUTION_COMPLETED),
+)
+PROGRESS_CLASS: Final = len(_CLASSES)
+"""All other events are progress and keep the order given."""
+
+BATCH_PLACE: Final = dict.fromkeys(EventType, (PROGRESS_CLASS, 0)) | {
+    event_type: (number, place) for number, members in enumerate(_CLASSES) for place, event_type in enumerate(members)
+}
+
+
+def order_batch(events: Iterable[Event]) -> list[Event]:
+    """Return the events in the order in which they must be applied; events of equal class keep the order given.
+
+    An event stays together with the events it caused; only a cancel request from outside always begins its own group.
+    """
+    families: dict[str, list[Event]] = {}
+    family_of: dict[str, str] = {}
+    for event in events:
+        begins = event.type is EventType.EXECUTION_CANCEL_REQUESTED and event.actor != ORCHESTRATOR
+        family = event.event_id if begins else family_of.get(event.causation_id or "", event.event_id)
+        family_of[event.event_id] = family
+        families.setdefault(family, []).append(event)
+    ordered = sorted(families.values(), key=lambda family: BATCH_PLACE[family[0].type])
+    return [event for family in ordered for event in family]

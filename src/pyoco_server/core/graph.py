@@ -1,4 +1,4 @@
-"""The graph: which node follows which, and under what rule branches meet."""
+"""The graph: which node follows which, and by which rule each node waits for its incoming edges."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from pyoco_server.core.branches import branch_names
-from pyoco_server.core.graph_checks import check_graph
+from pyoco_server.core.graph_validation import branch_names, check_graph
 from pyoco_server.core.joins import (
     PREDICATES,
     TAKES_THE_FIRST,
@@ -17,8 +16,7 @@ from pyoco_server.core.joins import (
     JoinPredicate,
     JoinRule,
 )
-from pyoco_server.core.payloads import EdgeOn, JoinPolicy, NodeMeta, Successor
-from pyoco_server.core.wire import (
+from pyoco_server.core.json_codec import (
     DecodeError,
     DecodeProblem,
     Extensible,
@@ -30,6 +28,7 @@ from pyoco_server.core.wire import (
     read,
     read_extensible,
 )
+from pyoco_server.core.payloads import EdgeOn, JoinPolicy, NodeMeta, Successor
 
 
 class NodeType:
@@ -51,20 +50,20 @@ CONTROL: Final = frozenset({NodeType.START, NodeType.FORK, NodeType.JOIN, *ENDS}
 
 
 @unique
-class FailPolicy(StrEnum):
-    """What a node's failure means beyond itself."""
+class NodeFailPolicy(StrEnum):
+    """What a node's failure does to the rest of the execution."""
 
     BRANCH = "branch"
-    """It fails the branch; a join that can do without the branch absorbs it, otherwise the execution fails."""
+    """It fails the branch, and the execution, unless a join can do without the branch."""
     STOP = "stop"
-    """It fails the execution, whatever joins lie ahead."""
+    """It fails the execution, whatever joins follow."""
     ISOLATE = "isolate"
-    """It only keeps what depends on it from running; the execution can still complete."""
+    """It only keeps the nodes that depend on it from running; the execution can still complete."""
 
 
 @unique
 class Losers(StrEnum):
-    """What becomes of branches still under way when their join has passed."""
+    """What happens to branches that are still running when their join has passed."""
 
     CANCEL = "cancel"
     LEAVE = "leave"
@@ -79,7 +78,7 @@ class GraphNode(Extensible, frozen=True, kw_only=True):
     required: Annotated[int, msgspec.Meta(ge=1)] | None = None
     predicate: str | None = None
     losers: Losers = Losers.CANCEL
-    fail_policy: FailPolicy = FailPolicy.BRANCH
+    fail_policy: NodeFailPolicy = NodeFailPolicy.BRANCH
     retries: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     @property
@@ -93,10 +92,10 @@ class GraphNode(Extensible, frozen=True, kw_only=True):
         return self.node_type == NodeType.JOIN
 
     def misplaced(self) -> list[str]:
-        """Options that mean nothing for a node of this type."""
+        """Return the options that mean nothing for a node of this type."""
         if self.node_type not in CONTROL:
             return ["losers"] if self.losers is not Losers.CANCEL else []
-        work = (("retries", bool(self.retries)), ("failPolicy", self.fail_policy is not FailPolicy.BRANCH))
+        work = (("retries", bool(self.retries)), ("failPolicy", self.fail_policy is not NodeFailPolicy.BRANCH))
         found = [name for name, given in work if given]
         return found + (["losers"] if self.losers is not Losers.CANCEL and not self.is_join else [])
 
@@ -118,7 +117,7 @@ class _WireEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 class Graph:
     """A checked, immutable graph. Building one that cannot run raises :class:`GraphError`.
 
-    It may remember what others have worked out of it; that changes nothing about it.
+    ``remembered`` is a cache for other modules; it does not change what the graph means.
     """
 
     __slots__ = (
@@ -160,7 +159,7 @@ class Graph:
         self._incoming: Final = {node_id: tuple(found) for node_id, found in incoming.items()}
         self._places: Final = dict[str, bytes]()
         self.remembered: Final = dict[type, Any]()
-        """What others have worked out of it, by what that is; it holds as long as the graph does."""
+        """What other modules have computed from this graph, by its type."""
         self._rules: Final = {node.node_id: _rule(node, predicates) for node in listed}
         self._branches: Final = branch_names(
             self.order,
@@ -181,26 +180,26 @@ class Graph:
         return self._edges
 
     def outgoing(self, node_id: str) -> tuple[Edge, ...]:
-        """The edges that leave the node."""
+        """Return the edges that leave the node."""
         return self._outgoing[node_id]
 
     def incoming(self, node_id: str) -> tuple[Edge, ...]:
-        """The edges that reach the node."""
+        """Return the edges that lead to the node."""
         return self._incoming[node_id]
 
     def rule(self, node_id: str) -> JoinRule:
-        """How the node waits for its incoming edges."""
+        """Return the rule by which the node waits for its incoming edges."""
         return self._rules[node_id]
 
     def branches(self, join: str) -> Sequence[str]:
-        """The names of the branches that meet at ``join``, in the order of its incoming edges."""
+        """Return the names of the branches that meet at ``join``, in the order of its incoming edges."""
         return self._branches[join]
 
     def _meets(self, node_id: str) -> bool:
         return len(self._incoming[node_id]) > 1 or self.nodes[node_id].is_join
 
     def place(self, node_id: str) -> NodeMeta:
-        """What NODE_CREATED records of the node: its author's fields, and its place in the graph."""
+        """Return what NODE_CREATED records of the node: its author's fields, and its place in the graph."""
         node = self.nodes[node_id]
         described = plain(node)
         del described["nodeId"], described["nodeType"]
@@ -209,16 +208,16 @@ class Graph:
             edges=tuple(Successor(edge.target, edge.on, self._meets(edge.target)) for edge in self._outgoing[node_id]),
             inputs=len(self._incoming[node_id]),
             retries=node.retries,
-            isolated=node.fail_policy is FailPolicy.ISOLATE,
+            isolated=node.fail_policy is NodeFailPolicy.ISOLATE,
         )
 
-    def told_place(self, node_id: str) -> JsonObject:
-        """The same as JSON; worked out once, and one's own to keep."""
-        known = self._places.get(node_id)
-        if known is None:
-            known = self._places[node_id] = msgspec.json.encode(self.place(node_id))
-        told: JsonObject = msgspec.json.decode(known)
-        return told
+    def place_as_json(self, node_id: str) -> JsonObject:
+        """Return the same as JSON, encoded once; each caller gets its own copy."""
+        encoded = self._places.get(node_id)
+        if encoded is None:
+            encoded = self._places[node_id] = msgspec.json.encode(self.place(node_id))
+        place: JsonObject = msgspec.json.decode(encoded)
+        return place
 
 
 def graph_from_dict(raw: Raw, *, predicates: Mapping[str, JoinPredicate] = PREDICATES) -> Graph:
@@ -250,9 +249,9 @@ def graph_to_dict(graph: Graph) -> JsonObject:
 
 
 def _with_outcomes(nodes: list[GraphNode], edges: list[_WireEdge]) -> list[Edge]:
-    """Say for each edge which outcome it follows.
+    """Return the edges, each with the outcome it follows.
 
-    Unless its author said so, an edge follows success; one to a Failed or Canceled end follows the outcome the end is
+    An edge without an outcome follows success. One to a Failed or Canceled end follows the outcome that the end is
     named after, unless it is the only edge of its source.
     """
     implied = _implied_outcomes(nodes, [(edge.source, edge.target) for edge in edges])

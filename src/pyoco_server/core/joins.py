@@ -1,8 +1,8 @@
-"""When branches meet: how each branch counts, and what the join makes of it.
+"""Joins: how each branch counts, and when the node where branches meet may run.
 
-A join looks at its incoming edges, one per branch. While a branch is under way its edge is *pending*; once the node at
-its end is done the edge is settled in one of five ways, counted in a :class:`Tally`. The policy turns the tally into a
-:class:`Verdict`, and that is all: no policy looks at a node.
+A join has one incoming edge for each branch. While a branch is running its edge is *pending*; when the branch's last
+node has ended the edge is *settled* in one of five ways (:class:`Fate`), counted in an :class:`EdgeTally`. The policy
+turns the tally into a :class:`Verdict`. No policy looks at a node.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class Fate(StrEnum):
     """Not chosen (the edge follows another outcome): the branch is no longer expected."""
 
 
-class Tally(msgspec.Struct, frozen=True, gc=False):
+class EdgeTally(msgspec.Struct, frozen=True, gc=False):
     """How many of a node's incoming edges were settled in which way."""
 
     inputs: int
@@ -39,25 +39,25 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def settled(self) -> int:
-        """Edges whose fate is known."""
+        """Edges whose source has ended."""
         return self.taken + self.failed + self.isolated + self.canceled + self.dropped
 
     @property
     def pending(self) -> int:
-        """Edges whose fate is still open."""
+        """Edges whose source has not ended."""
         return self.inputs - self.settled
 
     @property
     def expected(self) -> int:
-        """Branches that can, or could have, come in."""
+        """Branches that can, or could have, arrived."""
         return self.inputs - self.dropped
 
-    def plus(self, fate: Fate, count: int = 1) -> "Tally":
-        """The tally with ``count`` more edges settled that way."""
+    def plus(self, fate: Fate, count: int = 1) -> "EdgeTally":
+        """Return the tally with ``count`` more edges settled in this way."""
         return msgspec.structs.replace(self, **{fate.value: getattr(self, fate.value) + count})
 
     def worst(self) -> SkipKind:
-        """How a node counts, further on, if these edges keep it from running."""
+        """Return how a node counts for its successors if these edges keep it from running."""
         if self.failed:
             return SkipKind.FAILED
         if self.canceled:
@@ -66,49 +66,49 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
 
 
 FATAL: Final = frozenset({SkipKind.FAILED, SkipKind.CANCELED})
-"""What fails the execution unless a join absorbs it."""
+"""What fails the execution unless a join can do without the branch."""
 
 
 @unique
 class Verdict(Enum):
-    """What a tally means for the node behind it."""
+    """What a tally means for its node: wait, run, or never run."""
 
     OPEN = auto()
     PASSES = auto()
     BLOCKED = auto()
 
 
-JoinPredicate = Callable[[Tally], bool]
+JoinPredicate = Callable[[EdgeTally], bool]
 
 
-def majority(tally: Tally) -> bool:
-    """More than half of the expected branches came in."""
+def majority(tally: EdgeTally) -> bool:
+    """More than half of the expected branches succeeded."""
     return tally.taken * 2 > tally.expected
 
 
 PREDICATES: Final[Mapping[str, JoinPredicate]] = MappingProxyType({"majority": majority})
-"""Predicates every graph may name; a graph can be given more."""
+"""Predicates that every graph may name; more can be given to a graph."""
 
 
 class JoinRule(msgspec.Struct, frozen=True, gc=False):
-    """A policy with what it needs to decide."""
+    """A policy with its parameters."""
 
     policy: JoinPolicy = JoinPolicy.ALL_SUCCESS
     required: int | None = None
     predicate: JoinPredicate | None = None
 
-    def verdict(self, tally: Tally) -> Verdict:
+    def verdict(self, tally: EdgeTally) -> Verdict:
         """Judge ``tally``; a verdict other than OPEN does not change when more edges are settled.
 
-        A node that cannot run because of something harmless stays open while edges are: one of them may yet turn out
-        not to be harmless, and how the node counts further on must not depend on which came first.
+        A node that is blocked, but not by a failure or a cancel, stays OPEN until all its edges are settled: one of
+        them may still be a failure, and how the node counts for its successors must not depend on their order.
         """
         verdict = self._judge(tally)
         if verdict is Verdict.BLOCKED and tally.pending and tally.worst() not in FATAL:
             return Verdict.OPEN
         return verdict
 
-    def _judge(self, tally: Tally) -> Verdict:
+    def _judge(self, tally: EdgeTally) -> Verdict:
         if tally.expected == 0:
             return Verdict.BLOCKED
         match self.policy:
@@ -123,7 +123,7 @@ class JoinRule(msgspec.Struct, frozen=True, gc=False):
             case JoinPolicy.CUSTOM:  # last of a closed set
                 return self._custom(tally)
 
-    def _custom(self, tally: Tally) -> Verdict:
+    def _custom(self, tally: EdgeTally) -> Verdict:
         if self.predicate is None:
             return _at_least(tally.expected if self.required is None else self.required, tally)
         if self.predicate(tally):
@@ -131,13 +131,13 @@ class JoinRule(msgspec.Struct, frozen=True, gc=False):
         return Verdict.OPEN if tally.pending else Verdict.BLOCKED
 
 
-def _at_least(required: int, tally: Tally) -> Verdict:
+def _at_least(required: int, tally: EdgeTally) -> Verdict:
     if tally.taken >= required:
         return Verdict.PASSES
     return Verdict.OPEN if tally.taken + tally.pending >= required else Verdict.BLOCKED
 
 
 WAITS_FOR_ALL: Final = JoinRule()
-"""How any node with several inputs waits, if it is not a Join."""
+"""The rule of a node with several inputs that is not a Join."""
 TAKES_THE_FIRST: Final = JoinRule(JoinPolicy.ANY_SUCCESS)
-"""How an end is reached: by whoever comes first."""
+"""The rule of an end: the first branch reaches it."""

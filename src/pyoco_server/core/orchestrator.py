@@ -1,27 +1,30 @@
-"""The orchestrator: what follows from what happened.
+"""The orchestrator: a command's events and all their consequences as one commit. Callers of the core start here.
 
-It watches nodes end and draws the consequences the graph prescribes: the next nodes become ready, forks open, joins
-pass, the execution completes, fails, or converges on a cancel. It runs to a fixed point, so the events of a command and
-all their consequences make one commit, and whoever handles the command does the orchestrating.
+After a node's end the graph prescribes what follows: the next nodes become ready, forks open, joins pass, the execution
+completes, fails, or converges on a cancel. ``propagation`` adds these events to a fixed point, so the events of a
+command and all their consequences make one commit.
 
-There are two ways in. :func:`orchestrate` looks at the whole graph. :func:`advance` knows which events just happened
-and looks only at what they touch, so a step costs the same in a graph of ten nodes and of ten thousand. Both end in the
-same place: after ``advance``, ``orchestrate`` finds nothing to do.
+There are two ways to ask. :func:`advance` (:func:`commit` returns the state, too) handles a command and looks only at
+the nodes that its events touch, so a step costs the same in a graph of ten nodes and of ten thousand.
+:func:`orchestrate` looks at the whole graph. Both lead to the same state: after ``advance``, ``orchestrate`` returns
+nothing.
+
+The other functions make the commits that no command makes: ends from outside (:func:`fail`, :func:`adopt_end`,
+:func:`cancel_after_end`), the cancel of one node, and nodes that a block adds while the execution runs.
 """
 
 from datetime import datetime
 
-from pyoco_server.core.cancelling import CancelMode, converge
+from pyoco_server.core.command_handler import CommandRejected, RejectionCode, handle_stamped
 from pyoco_server.core.commands import CancelExecution, Command, StartExecution, StartNode
-from pyoco_server.core.consequences import Consequences
-from pyoco_server.core.draft import Commit, Draft
+from pyoco_server.core.commit import Commit, Draft
 from pyoco_server.core.events import ORCHESTRATOR, Actor, Event, NewId, Stamp
-from pyoco_server.core.failing import stop_node
+from pyoco_server.core.failure_propagation import stop_node
 from pyoco_server.core.graph import CONTROL, Graph
-from pyoco_server.core.handler import CommandRejected, RejectionCode, handle_stamped
-from pyoco_server.core.opening import is_about_to_open, opening_of, remember
+from pyoco_server.core.json_codec import JsonObject, as_json, timestamp
 from pyoco_server.core.payloads import (
     ExecutionCanceled,
+    ExecutionCancelRequested,
     ExecutionCompleted,
     ExecutionFailed,
     NodeCanceled,
@@ -29,20 +32,26 @@ from pyoco_server.core.payloads import (
     NodeMeta,
     NodeReady,
 )
-from pyoco_server.core.placing import is_situated, situate
+from pyoco_server.core.propagation import (
+    CancelMode,
+    Propagation,
+    assign_graph_positions,
+    converge,
+    has_graph_position,
+)
 from pyoco_server.core.reducer import fold
+from pyoco_server.core.start_cache import cached_start, is_unstarted, remember
 from pyoco_server.core.state import ExecutionState
 from pyoco_server.core.transitions import ExecutionStatus
-from pyoco_server.core.wire import JsonObject, as_json, timestamp
 from pyoco_server.errors import PyocoServerError
 
 
 class NodeNotStoppableError(PyocoServerError, ValueError):
-    """There is nothing to stop: the node is unknown, does no work or has ended, or nobody was asked to stop it."""
+    """There is nothing to stop: the node is unknown, does no work or has ended, or no stop was requested."""
 
 
 class WrongGraphError(PyocoServerError, ValueError):
-    """The execution runs on another graph: the caller mixed them up."""
+    """The execution runs on another graph; the caller passed the wrong one."""
 
 
 def orchestrate(
@@ -54,10 +63,10 @@ def orchestrate(
     cancel_mode: CancelMode = CancelMode.WAIT_FOR_WORKERS,
     cause: Event | None = None,
 ) -> list[Event]:
-    """Return everything that follows from ``state``; nothing, if all consequences are drawn already."""
+    """Return everything that follows from ``state``; an empty list if all consequences are in the log already."""
     correlation_id = cause.correlation_id if cause else None
     draft = _draft(graph, state, now=now, new_id=new_id, correlation_id=correlation_id)
-    work = Consequences(graph, draft, cancel_mode=cancel_mode, cause=cause)
+    work = Propagation(graph, draft, cancel_mode=cancel_mode, cause=cause)
     work.consider_everything()
     return work.finish()
 
@@ -72,7 +81,7 @@ def advance(
     cancel_mode: CancelMode = CancelMode.WAIT_FOR_WORKERS,
     observed: bool = False,
 ) -> list[Event]:
-    """Handle ``command`` and draw every consequence: the commit, as a list of events.
+    """Handle ``command`` and add every consequence; return the events of the commit.
 
     Raises :class:`CommandRejected` if a guard refuses; ``observed`` is explained at :func:`handle`.
     """
@@ -89,8 +98,8 @@ def commit(
     cancel_mode: CancelMode = CancelMode.WAIT_FOR_WORKERS,
     observed: bool = False,
 ) -> Commit:
-    """The same as :func:`advance`, with the state the events lead to."""
-    now, state = timestamp(now), situate(graph, state)
+    """Do the same as :func:`advance`; return the events with the state after them."""
+    now, state = timestamp(now), assign_graph_positions(graph, state)
     if state.graph_id is not None and state.graph_id != graph.graph_id:
         raise CommandRejected(
             RejectionCode.GRAPH_NOT_FOUND,
@@ -102,20 +111,20 @@ def commit(
     events = handle_stamped(state, command, stamp, observed=observed, graph_ids=(graph.graph_id,))
     if not events and not isinstance(command, CancelExecution):
         return Commit([], state)
-    if isinstance(command, StartNode) and is_situated(graph, state):
-        return Commit(events, fold(events, state))  # nothing follows from a beginning
-    is_opening = isinstance(command, StartExecution) and is_about_to_open(state)
-    opening = opening_of(graph) if is_opening else None
-    if opening is not None:
-        return opening.of(graph, state, events[0], stamp)
+    if isinstance(command, StartNode) and has_graph_position(graph, state):
+        return Commit(events, fold(events, state))  # nothing follows from the start of an attempt
+    is_start = isinstance(command, StartExecution) and is_unstarted(state)
+    known = cached_start(graph) if is_start else None
+    if known is not None:
+        return known.commit(graph, state, events[0], stamp)
     draft = Draft(state, stamp)
-    work = Consequences(graph, draft, cancel_mode=cancel_mode)
+    work = Propagation(graph, draft, cancel_mode=cancel_mode)
     if events:
         work.consider(events)
     else:
-        work.consider_everything()  # asking again has no event of its own, but may mean: do not wait any longer
+        work.consider_everything()  # a repeated cancel has no event, but with IMMEDIATE it ends the wait for workers
     made = Commit(work.finish(), draft.state)
-    if is_opening:
+    if is_start:
         remember(graph, made)
     return made
 
@@ -131,12 +140,12 @@ def cancel_node(
     reason: str | None = None,
     correlation_id: str | None = None,
 ) -> list[Event]:
-    """Cancel one node, not the execution, and draw the consequences.
+    """Cancel one node, not the execution, with all consequences.
 
     No command does this; it is for policies, such as a limit on how long a branch may take.
     """
     _check_stoppable(state, node_id)
-    work = Consequences(graph, _draft(graph, state, now=now, new_id=new_id, correlation_id=correlation_id))
+    work = Propagation(graph, _draft(graph, state, now=now, new_id=new_id, correlation_id=correlation_id))
     work.cancel([state.nodes[node_id]], reason, None, actor=actor)
     return work.finish()
 
@@ -153,7 +162,7 @@ def confirm_stopped(
     reason: str | None = None,
     correlation_id: str | None = None,
 ) -> list[Event]:
-    """Record that a node asked to stop has stopped without a result; the last one ends the cancel."""
+    """Record that a node, which was asked to stop, stopped without a result; the last such node ends the cancel."""
     _check_stoppable(state, node_id)
     node = state.nodes[node_id]
     if node.interrupted_attempt < max(node.attempt, 1):
@@ -161,7 +170,7 @@ def confirm_stopped(
     if attempt is not None and attempt != node.attempt:
         raise NodeNotStoppableError(f"node '{node_id}' is at attempt {node.attempt}, not {attempt}")
     draft = _draft(graph, state, now=now, new_id=new_id, correlation_id=correlation_id)
-    work = Consequences(graph, draft)
+    work = Propagation(graph, draft)
     work.ended(node_id, draft.emit(NodeCanceled(node_id=node_id, attempt=attempt, reason=reason), None, actor=actor))
     return work.finish()
 
@@ -176,10 +185,10 @@ def fail(
     new_id: NewId,
     correlation_id: str | None = None,
 ) -> list[Event]:
-    """End an execution as failed for a reason that is not one of its nodes: nobody can run it, or it runs in circles.
+    """End an execution as failed for a reason outside of its nodes: no worker can run it, or it makes no progress.
 
-    No command does this; it is for whoever is responsible for executions getting to an end. Nothing happens to one
-    that has ended, and one that was asked to cancel ends cancelled: cancel wins.
+    No command does this; it is for the process that must bring executions to an end. An execution that has ended stays
+    as it is, and one that was asked to cancel ends CANCELED: cancel wins.
     """
     if not state.exists or state.is_terminal:
         return []
@@ -205,10 +214,10 @@ def adopt_end(
     now: datetime | str,
     new_id: NewId,
 ) -> list[Event]:
-    """End an execution in the terminal ``status`` that a program outside recorded for it.
+    """End an execution in the terminal ``status`` that another program recorded for it.
 
-    ``extra`` is kept in the last event; ``error`` is that of a failure. Live nodes are canceled. No event follows an
-    end, and an execution that was asked to cancel ends CANCELED whatever ``status`` says: cancel wins.
+    ``extra`` is kept in the last event; ``error`` is that of a failure. Live nodes are canceled. An execution that has
+    ended stays as it is, and one that was asked to cancel ends CANCELED whatever ``status`` says: cancel wins.
     """
     if not state.exists or state.is_terminal:
         return []
@@ -231,6 +240,21 @@ def adopt_end(
     return draft.events
 
 
+def cancel_after_end(
+    state: ExecutionState, *, reason: str | None, actor: Actor, now: datetime | str, new_id: NewId
+) -> list[Event]:
+    """Record a cancel that ``actor`` had accepted before it could see the end of the execution: cancel wins by rank.
+
+    This is the only case in which a cancel follows an end. An archived execution stays as it is.
+    """
+    if not state.is_terminal or state.status is ExecutionStatus.CANCELED or state.archived_at is not None:
+        return []
+    draft = Draft(state, Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id))
+    requested = draft.emit(ExecutionCancelRequested(reason=reason), None, actor=actor)
+    draft.emit(ExecutionCanceled(reason=reason), requested)
+    return draft.events
+
+
 def add_node(
     state: ExecutionState,
     node_id: str,
@@ -243,10 +267,10 @@ def add_node(
     actor: Actor = ORCHESTRATOR,
     correlation_id: str | None = None,
 ) -> list[Event]:
-    """Create a node the graph does not have, and make it ready; for steps that are known only as they are taken.
+    """Create a node that the graph does not have, and make it ready: a step that is known only when it is reached.
 
-    Nothing follows from the end of such a node by itself: whoever made it goes on. Nothing is added to an execution
-    that has ended or was asked to cancel, and no node twice.
+    The block that made the node decides what follows its end. Nothing is added to an execution that has ended or was
+    asked to cancel, and no node is created twice.
     """
     if state.is_terminal or state.is_cancel_requested or node_id in state.nodes:
         return []
@@ -261,11 +285,11 @@ def add_node(
 def _draft(
     graph: Graph, state: ExecutionState, *, now: datetime | str, new_id: NewId, correlation_id: str | None
 ) -> Draft:
-    """Begin a commit."""
+    """Return an empty draft on ``state``, whose nodes all have their places."""
     if state.graph_id is not None and state.graph_id != graph.graph_id:
         raise WrongGraphError(f"the execution runs on graph '{state.graph_id}', not '{graph.graph_id}'")
     stamp = Stamp(execution_id=state.execution_id, now=timestamp(now), new_id=new_id, correlation_id=correlation_id)
-    return Draft(situate(graph, state), stamp)
+    return Draft(assign_graph_positions(graph, state), stamp)
 
 
 def _check_stoppable(state: ExecutionState, node_id: str) -> None:

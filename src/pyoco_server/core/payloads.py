@@ -1,7 +1,7 @@
-"""What each of the 24 events says. Field names are those of the wire, in Python's spelling.
+"""The payloads of the 24 events. Field names are those of the wire, in Python's spelling.
 
-Fields the specification does not list but this system writes are marked *ours*; they are optional, so a log written by
-somebody else reads just as well.
+Fields that the specification does not list but this package writes are marked *ours*; they are optional, so the logs
+of other programs can be read, too.
 """
 
 from datetime import datetime
@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
+from pyoco_server.core.json_codec import Extensible, JsonObject, Name
 from pyoco_server.core.transitions import EventType
-from pyoco_server.core.wire import Extensible, JsonObject, Name
 
 Attempt = Annotated[int, msgspec.Meta(ge=1)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -20,7 +20,7 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)] | Annotated[float, msgspec.
 
 @unique
 class JoinPolicy(StrEnum):
-    """When a join lets the execution go on."""
+    """When a join passes."""
 
     ALL_SUCCESS = "ALL_SUCCESS"
     ANY_SUCCESS = "ANY_SUCCESS"
@@ -30,7 +30,7 @@ class JoinPolicy(StrEnum):
 
 @unique
 class SkipKind(StrEnum):
-    """How a node that never ran counts where its branch meets a join."""
+    """How a node that never ran counts at the join that its branch leads to."""
 
     FAILED = "failed"
     ISOLATED = "isolated"
@@ -40,7 +40,7 @@ class SkipKind(StrEnum):
 
 @unique
 class EdgeOn(StrEnum):
-    """Which end of its source an edge follows."""
+    """Which outcome of its source an edge follows."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -54,25 +54,25 @@ class Successor(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     to: Name
     on: EdgeOn = EdgeOn.SUCCESS
     meets: bool = False
-    """Does it lead to where branches meet, so that it matters how many came in?"""
+    """Do branches meet at its target, so that the target keeps a tally?"""
 
 
 class Skip(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Why a node can no longer run: the node it waited for in vain, and how that counts."""
+    """Why a node can no longer run: the node whose end prevents it, and how that counts."""
 
     by: Name
     counts_as: SkipKind
 
 
 class Party(msgspec.Struct, frozen=True, gc=False):
-    """Who asked: like an actor, but of any kind."""
+    """Who made a request: like an actor, but of any kind."""
 
     kind: str
     id: str | None = None
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
-    """What is known of an error."""
+    """A description of an error."""
 
     code: str | None = None
     message: str | None = None
@@ -80,19 +80,19 @@ class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class Payload(Extensible, frozen=True, kw_only=True):
-    """Base of the 24."""
+    """Base of the 24 payloads."""
 
     type: ClassVar[EventType]
 
 
 class NodePayload(Payload, frozen=True, kw_only=True):
-    """Base of those that speak of one node."""
+    """Base of the payloads about one node."""
 
     node_id: Name
 
 
 class AttemptPayload(NodePayload, frozen=True, kw_only=True):
-    """Base of those that concern one attempt of a node; ``attempt`` (ours) lets a stale one be told apart."""
+    """Base of the payloads about one attempt of a node; with ``attempt`` (ours) a stale one can be recognised."""
 
     attempt: Attempt | None = None
 
@@ -109,7 +109,7 @@ class ExecutionCreated(Payload, frozen=True, kw_only=True):
 
 
 class ExecutionStarted(Payload, frozen=True, kw_only=True):
-    """The execution was set going."""
+    """The execution was started."""
 
     type: ClassVar = EventType.EXECUTION_STARTED
     parts: ClassVar = {"startedBy": Party}
@@ -124,7 +124,7 @@ class ExecutionCompleted(Payload, frozen=True, kw_only=True):
 
 
 class ExecutionArchived(Payload, frozen=True, kw_only=True):
-    """The execution was put away; its status is not touched."""
+    """The execution was archived; its status does not change."""
 
     type: ClassVar = EventType.EXECUTION_ARCHIVED
     reason: str | None = None
@@ -151,7 +151,7 @@ class ExecutionCanceled(Payload, frozen=True, kw_only=True):
 
 
 class ExecutionFailRequested(Payload, frozen=True, kw_only=True):
-    """Somebody asked for the execution to fail; a record only."""
+    """Failure of the execution was requested; a record only."""
 
     type: ClassVar = EventType.EXECUTION_FAIL_REQUESTED
     parts: ClassVar = {"requestedBy": Party}
@@ -173,22 +173,22 @@ class ExecutionFailed(Payload, frozen=True, kw_only=True):
 
 
 class NodeMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """What NODE_CREATED keeps of a node's place in its graph (ours), so that the log alone tells the structure.
+    """A node's place in its graph, as NODE_CREATED records it (ours), so that the log alone contains the structure.
 
-    What the node's author wrote stands apart, under ``node``: no name they choose can change how the graph runs.
+    What the node's author wrote is kept separately, under ``node``: no name they choose can change how the graph runs.
     """
 
     node: JsonObject = {}
 
     edges: tuple[Successor, ...] = ()
     inputs: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """How many edges lead here; always written, so that a meta without it is known to be somebody else's."""
+    """How many edges lead here. It is always written: a meta without it comes from another program."""
     retries: Annotated[int, msgspec.Meta(ge=0)] = 0
     isolated: bool = False
 
 
 def place_of(meta: JsonObject | None) -> NodeMeta | None:
-    """The place NODE_CREATED tells; None if its meta is somebody else's, and theirs to interpret."""
+    """Return the place that NODE_CREATED records; None if its meta was written by another program."""
     if not meta or "inputs" not in meta:
         return None
     try:
@@ -206,7 +206,7 @@ class NodeCreated(NodePayload, frozen=True, kw_only=True):
 
     @property
     def described(self) -> JsonObject:
-        """What the node's author wrote of it; empty if the meta is somebody else's."""
+        """What the node's author wrote; empty if the meta was written by another program."""
         written = (self.meta or {}).get("node")
         return written if isinstance(written, dict) else {}
 
@@ -218,7 +218,7 @@ class NodeReady(NodePayload, frozen=True, kw_only=True):
 
 
 class NodeStarted(AttemptPayload, frozen=True, kw_only=True):
-    """An attempt began."""
+    """An attempt started."""
 
     type: ClassVar = EventType.NODE_STARTED
     attempt: Attempt
@@ -226,7 +226,7 @@ class NodeStarted(AttemptPayload, frozen=True, kw_only=True):
 
 
 class NodeProgressReported(AttemptPayload, frozen=True, kw_only=True):
-    """The node says how far it is."""
+    """The progress of a node, as its task reported it."""
 
     type: ClassVar = EventType.NODE_PROGRESS_REPORTED
     progress: Percent | None = None
@@ -235,7 +235,7 @@ class NodeProgressReported(AttemptPayload, frozen=True, kw_only=True):
 
 
 class NodeWaiting(AttemptPayload, frozen=True, kw_only=True):
-    """The node waits for somebody outside."""
+    """The node waits for a resume from outside."""
 
     type: ClassVar = EventType.NODE_WAITING
     wait_key: str | None = None
@@ -243,7 +243,7 @@ class NodeWaiting(AttemptPayload, frozen=True, kw_only=True):
 
 
 class NodeResumeRequested(AttemptPayload, frozen=True, kw_only=True):
-    """Somebody asked for a waiting node to go on."""
+    """The resume of a waiting node was requested."""
 
     type: ClassVar = EventType.NODE_RESUME_REQUESTED
     parts: ClassVar = {"requestedBy": Party}
@@ -252,7 +252,7 @@ class NodeResumeRequested(AttemptPayload, frozen=True, kw_only=True):
 
 
 class NodeResumed(AttemptPayload, frozen=True, kw_only=True):
-    """A waiting node goes on."""
+    """A waiting node continues."""
 
     type: ClassVar = EventType.NODE_RESUMED
 
@@ -265,7 +265,7 @@ class NodeSucceeded(AttemptPayload, frozen=True, kw_only=True):
 
 
 class NodeFailReported(AttemptPayload, frozen=True, kw_only=True):
-    """An attempt failed; whether the node did is another event's matter."""
+    """An attempt failed; NODE_FAILED follows only if the node has failed, too."""
 
     type: ClassVar = EventType.NODE_FAIL_REPORTED
     parts: ClassVar = {"error": ErrorInfo}
@@ -284,14 +284,14 @@ class NodeFailed(AttemptPayload, frozen=True, kw_only=True):
 
 
 class NodeCancelRequested(AttemptPayload, frozen=True, kw_only=True):
-    """One node is to be canceled, not the execution."""
+    """The cancel of one node was requested, not that of the execution."""
 
     type: ClassVar = EventType.NODE_CANCEL_REQUESTED
     reason: str | None = None
 
 
 class NodeCanceled(AttemptPayload, frozen=True, kw_only=True):
-    """The node is canceled; ``skip`` (ours) says so of one that never got to run."""
+    """The node is canceled; ``skip`` (ours) is set for one that never ran."""
 
     type: ClassVar = EventType.NODE_CANCELED
     reason: str | None = None
@@ -299,7 +299,7 @@ class NodeCanceled(AttemptPayload, frozen=True, kw_only=True):
 
 
 class NodeInterruptRequested(AttemptPayload, frozen=True, kw_only=True):
-    """Whoever runs the node was asked to stop."""
+    """The worker that runs the node was asked to stop."""
 
     type: ClassVar = EventType.NODE_INTERRUPT_REQUESTED
     worker_id: str | None = None
@@ -310,14 +310,14 @@ class NodeInterruptRequested(AttemptPayload, frozen=True, kw_only=True):
 
 
 class ForkOpened(NodePayload, frozen=True, kw_only=True):
-    """The branches that start here are under way."""
+    """The branches that start here have started."""
 
     type: ClassVar = EventType.FORK_OPENED
     branch_ids: tuple[Name, ...]
 
 
 class JoinGateUpdated(NodePayload, frozen=True, kw_only=True):
-    """How the branches that meet here stand."""
+    """Which branches that meet here have ended, and how."""
 
     type: ClassVar = EventType.JOIN_GATE_UPDATED
     expected_branches: tuple[Name, ...]
@@ -329,7 +329,7 @@ class JoinGateUpdated(NodePayload, frozen=True, kw_only=True):
 
 
 class JoinPassed(NodePayload, frozen=True, kw_only=True):
-    """The execution went on past the join."""
+    """The join has passed: what follows it may run."""
 
     type: ClassVar = EventType.JOIN_PASSED
 

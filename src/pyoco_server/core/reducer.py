@@ -1,9 +1,12 @@
-"""The reducer: fold one event into a state. Pure, total over the 24 events, and the only writer of states.
+"""The reducer: fold one event into a state. It is pure, handles all 24 events, and is the only writer of states.
 
-Three things an event can do here: *change* the state; leave a *record* that changes no status (requests, reports,
-audit marks); or be *refused*, and then the very same state comes back. Refused are events of another schema version,
-progress after a cancel request, events of a stale attempt, and whatever would change nothing (a lower rank, a step of a
-node that does not exist, a second creation). ``version`` counts the first two kinds.
+This file holds the events of executions, of the creation of nodes, of forks and joins; ``node_reducers`` holds the
+events of one node.
+
+An event does one of three things: it *changes* the state; it leaves a *record* that changes no status (requests,
+reports, audit marks); or it is *refused*, and the same state object is returned. Refused are events of another schema
+version, progress after a cancel request, events of a stale attempt, and events that would change nothing (a lower rank,
+a step of a node that does not exist, a second creation). ``version`` counts the first two kinds.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from pyoco_server.core.events import SCHEMA_VERSION, Event
-from pyoco_server.core.folding import FEW, finished, scratch
-from pyoco_server.core.node_steps import NODE_EVENT_STEPS, recount
+from pyoco_server.core.node_reducers import FEW, NODE_EVENT_STEPS, finished, recount, scratch
 from pyoco_server.core.payloads import (
     AttemptPayload,
     ExecutionArchived,
@@ -94,8 +96,8 @@ def _fold(events: Sequence[Event], state: ExecutionState) -> ExecutionState:
 
 
 # --- Execution lifecycle ---------------------------------------------------------------------------------------------
-# Payload types differ per function, so the parameters are typed where they are used and the table below is checked by
-# a test to hold all 24.
+# Each function takes its own payload type, so the table at the end is typed with Any; a test checks that it holds all
+# 24 events.
 
 
 def _created(state: ExecutionState, event: Event, payload: ExecutionCreated) -> ExecutionState:
@@ -117,8 +119,8 @@ def _completed(state: ExecutionState, event: Event, _: ExecutionCompleted) -> Ex
 def _failed(state: ExecutionState, event: Event, payload: ExecutionFailed) -> ExecutionState:
     if state.failed_at is not None:
         return state
-    told = {"reason": payload.reason, "failedNodeId": payload.failed_node_id, "error": payload.error}
-    return _step(state, event, failed_at=event.occurred_at, failure=told)
+    failure = {"reason": payload.reason, "failedNodeId": payload.failed_node_id, "error": payload.error}
+    return _step(state, event, failed_at=event.occurred_at, failure=failure)
 
 
 def _archived(state: ExecutionState, event: Event, _: ExecutionArchived) -> ExecutionState:
@@ -142,14 +144,14 @@ def _record(state: ExecutionState, _: Event, __: Payload) -> ExecutionState:
 
 
 def _step(state: ExecutionState, event: Event, **changes: object) -> ExecutionState:
-    """Take an execution event: its status by rank, its times and texts as given."""
+    """Apply an execution event: its status by rank, its times and texts as given."""
     proposal = EXECUTION_PROPOSALS.get(event.type)
     if proposal is not None:
         changes["status"] = choose_exec_status(state.status, proposal)
     return _replace(state, version=state.version + 1, **changes)
 
 
-# --- Nodes, forks and joins: coming into being, and what the log says of gates --------------------------------------
+# --- Nodes created, gates of joins ----------------------------------------------------------------------------------
 
 
 def _node_created(state: ExecutionState, _: Event, payload: NodeCreated) -> ExecutionState:
@@ -196,10 +198,10 @@ def _join_passed(state: ExecutionState, _: Event, payload: JoinPassed) -> Execut
 
 
 def _converge(state: ExecutionState) -> ExecutionState:
-    """A canceled execution leaves nothing open: unfinished nodes are canceled, finished ones are marked.
+    """Cancel all unfinished nodes of a canceled execution, and mark the finished ones.
 
-    Needed once, when the execution turns canceled: no rank is higher than that of a canceled node, and nodes created
-    later are converged as they come.
+    Once is enough, when the execution turns canceled: no rank is higher than that of a canceled node, and nodes that
+    are created later are canceled at their creation.
     """
     nodes = state.nodes.mutate()
     counts = state.counts

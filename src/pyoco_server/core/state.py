@@ -1,9 +1,9 @@
-"""What is known of an execution after some of its events.
+"""The state of an execution after some of its events.
 
-States are values: the reducer makes a new one and leaves the old one alone. ``nodes`` is a persistent map, so a new
-state shares all but the touched path with the old, and a step costs the same with a hundred nodes as with ten thousand.
-For the same reason the state carries two running sums, ``counts`` and, while the execution is active, ``tallies``: they
-hold nothing that could not be counted from ``nodes``, but counting would cost a walk over all of them at every step.
+States are values: the reducer makes a new one and does not change the old one. ``nodes`` is a persistent map, so a new
+state shares all but the changed path with the old one, and a step costs the same with a hundred nodes as with ten
+thousand. For the same reason the state has two running sums, ``counts`` and, while the execution is active,
+``tallies``: both could be counted from ``nodes``, but that would be a walk over all nodes at every step.
 """
 
 from datetime import datetime
@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 from immutables import Map
 
-from pyoco_server.core.joins import Fate, Tally
+from pyoco_server.core.joins import EdgeTally, Fate
+from pyoco_server.core.json_codec import JsonObject, as_json, rfc3339
 from pyoco_server.core.payloads import EdgeOn, JoinPolicy, NodeMeta, Skip, Successor
 from pyoco_server.core.transitions import (
     LIVE_NODE,
@@ -21,7 +22,6 @@ from pyoco_server.core.transitions import (
     ExecutionStatus,
     NodeStatus,
 )
-from pyoco_server.core.wire import JsonObject, as_json, rfc3339
 
 _OUTCOME: Final = {
     NodeStatus.SUCCEEDED: EdgeOn.SUCCESS,
@@ -31,7 +31,7 @@ _OUTCOME: Final = {
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """One node: the specification's fields, then what this system keeps beside them."""
+    """One node: the specification's fields, then those of this package."""
 
     node_id: str
     node_type: str
@@ -46,43 +46,43 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
 
     prompt: JsonObject | None = None
     resumption: JsonObject | None = None
-    """What came with the resume of its last wait, until it waits again."""
+    """The input of the last resume, until the node waits again."""
     progress: float | None = None
     progress_message: str | None = None
     failed_attempt: int = 0
-    """The last attempt reported as failed; equal to ``attempt`` while the node waits to be tried again."""
+    """The last attempt that was reported as failed; equal to ``attempt`` while the node waits for its next attempt."""
     interrupted_attempt: int = 0
-    """The last attempt asked to stop."""
+    """The last attempt that was asked to stop."""
     failures: int = 0
     """How many attempts were reported as failed."""
     retries: int = 0
-    """How many failed attempts may be followed by another."""
+    """How many times a failed attempt may be followed by another."""
     isolated: bool = False
-    """Its failure is its own affair (fail policy *isolate*)."""
+    """Its failure does not fail the execution (fail policy *isolate*)."""
     skip: Skip | None = None
     edges: tuple[Successor, ...] = ()
     handles: tuple[EdgeOn, ...] = ()
-    """The outcomes its edges follow, each once and in their order: a document must not differ from one process to
-    another."""
+    """The outcomes that its edges follow, each once and in their order, so that all processes write the same document.
+    """
     inputs: int = 0
 
     @property
     def is_terminal(self) -> bool:
-        """Can the node not change any more?"""
+        """Has the node ended?"""
         return self.status in TERMINAL_NODE
 
     @property
     def is_tallied(self) -> bool:
-        """Do branches meet here, so that it matters how many came in?"""
+        """Do branches meet here, so that a tally of them is kept?"""
         return self.inputs > 1 or self.node_type == "Join"
 
     @property
     def is_at_work(self) -> bool:
-        """Is somebody executing an attempt right now, as far as the log tells?"""
+        """Is a worker executing an attempt now, according to the log?"""
         return self.status is NodeStatus.RUNNING and self.failed_attempt < self.attempt
 
     def fate(self, on: EdgeOn) -> Fate | None:
-        """How an outgoing edge that follows ``on`` is settled; None while the node goes on."""
+        """Return how an outgoing edge that follows ``on`` is settled; None while the node has not ended."""
         outcome = _OUTCOME.get(self.status)
         if outcome is None:
             return None
@@ -97,7 +97,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
         return Fate.ISOLATED if self.isolated else Fate.FAILED
 
     def placed(self, place: NodeMeta) -> "NodeState":
-        """The node with what its graph says of it."""
+        """Return the node with its place in the graph."""
         return msgspec.structs.replace(
             self,
             edges=place.edges,
@@ -109,7 +109,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fa
 
 
 class JoinGate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A join as its last JOIN_GATE_UPDATED told it, and whether it was passed."""
+    """A join as its last JOIN_GATE_UPDATED recorded it, and whether it has passed."""
 
     expected_branches: tuple[str, ...] = ()
     completed_branches: tuple[str, ...] = ()
@@ -133,12 +133,12 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def live(self) -> int:
-        """Nodes that are under way."""
+        """How many nodes are ready, running or waiting."""
         return self.ready + self.running + self.waiting
 
 
 class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One execution: the specification's fields, then what this system keeps beside them."""
+    """One execution: the specification's fields, then those of this package."""
 
     execution_id: str
     graph_id: str | None = None
@@ -149,7 +149,7 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failed_at: datetime | None = None
     completed_at: datetime | None = None
     version: int = 0
-    """How many events took effect; in a log this system wrote, the number of events."""
+    """How many events took effect; in a log that this package wrote, the number of events."""
 
     created_at: datetime | None = None
     started_at: datetime | None = None
@@ -160,13 +160,13 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failure: JsonObject | None = None
     """Why it failed: reason, failedNodeId, error."""
     placed: int = 0
-    """How many nodes were created with their place in a graph: something leads to them, or they are its start."""
+    """How many nodes were created with their place in a graph: an edge leads to them, or they are its start."""
     counts: Counts = Counts()
-    tallies: Map[str, Tally] = Map()
+    tallies: Map[str, EdgeTally] = Map()
 
     @property
     def exists(self) -> bool:
-        """Was it ever created?"""
+        """Was it created?"""
         return self.graph_id is not None
 
     @property
@@ -180,7 +180,7 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.cancel_requested_at is not None
 
     def live_nodes(self) -> list[NodeState]:
-        """The nodes that are under way, in no particular order. Looks at all nodes."""
+        """Return the nodes that are ready, running or waiting, in no particular order. Looks at all nodes."""
         return [node for node in self.nodes.values() if node.status in LIVE_NODE]
 
 
@@ -190,7 +190,7 @@ def initial_state(execution_id: str) -> ExecutionState:
 
 
 def state_to_dict(state: ExecutionState) -> JsonObject:
-    """Return the state as plain JSON: every field is there, absent values are null."""
+    """Return the state as plain JSON with every field; absent values are null."""
     fields: JsonObject = {
         "executionId": state.execution_id,
         "graphId": state.graph_id,

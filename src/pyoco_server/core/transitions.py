@@ -1,22 +1,34 @@
-"""The state machine: every rule that decides a status lives in this one file.
+"""The state machine: every rule that decides a status, as tables.
 
-Two house rules. What a status may become is written here, as data, and nowhere else; and this file does not know
-who is asking: the reducer, the command handler, the orchestrator and the published diagrams all read these tables.
+The reducer, the command handler, the orchestrator and the published diagrams all read these tables. Who sends a command
+matters in one place only: ``observed`` in ``command_handler.handle``, for work that its engine saw end.
 
 The theory
 ----------
 An execution is a set of nodes. Both have a *status*, and every status has a *rank*. An event proposes a status; the
-proposal is taken only if its rank is higher than that of the status in force (``choose_*``). Ranks therefore rise and
+proposal is taken only if its rank is higher than that of the current status (``choose_*``). Ranks therefore rise and
 never fall, whatever the order in which events arrive; only waiting and resuming, which go back and forth, need their
-order. Three consequences are worth stating, because the rest of the system leans on them:
+order. The rest of the system depends on three consequences:
 
-* **Cancel wins.** ``CANCELED`` has the highest rank on both levels. When a cancel meets a success or a failure, no
-  code decides who is right: the ranks do. This is the one place where that conflict is resolved.
+* **Cancel wins.** ``CANCELED`` has the highest rank on both levels. The order of appends decides a race (below); the
+  ranks decide where one log has both ends, as another program may write it.
 * **A request is already binding.** From the first ``EXECUTION_CANCEL_REQUESTED`` on, the events in
   ``IGNORED_AFTER_CANCEL`` change nothing: an execution that was asked to cancel cannot complete or fail any more,
   though it is not canceled yet.
 * **One step down.** A resumed node leaves ``WAITING`` for ``RUNNING``, which has a lower rank. ``STEPS_DOWN`` is the
   complete list of such exceptions; it has one entry.
+
+A race between cancel and success
+---------------------------------
+The log decides: the event that is appended first wins, and the loser of the compare-and-set reads it and decides again
+(``app.runtime.execution``).
+
+* Cancel first: ``REFUSED_AFTER_CANCEL`` refuses a SucceedNode from outside. From the engine that ran the node it is
+  recorded, because it happened; the orchestrator then ends the execution ``CANCELED`` (``core.propagation``), and the
+  reducer would ignore an EXECUTION_COMPLETED (``IGNORED_AFTER_CANCEL``).
+* Success first: a node that succeeded stays ``SUCCEEDED``, and the cancel stops the others. An execution that has
+  ended stays ended: the command handler makes no event of a cancel that comes later (``command_handler._payloads``).
+  ``orchestrator.cancel_after_end`` is the one exception.
 
 Commands are guarded by ``NODE_GUARDS`` before they become events; a status missing from a guard's row *is* the
 refusal.
@@ -28,7 +40,7 @@ from typing import Final, NamedTuple
 
 @unique
 class ExecutionStatus(StrEnum):
-    """Where an execution stands."""
+    """The status of an execution."""
 
     ACTIVE = "ACTIVE"
     COMPLETED = "COMPLETED"
@@ -38,7 +50,7 @@ class ExecutionStatus(StrEnum):
 
 @unique
 class NodeStatus(StrEnum):
-    """Where a node stands."""
+    """The status of a node."""
 
     IDLE = "IDLE"
     READY = "READY"
@@ -122,22 +134,22 @@ LIVE_NODE: Final = frozenset({NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.W
 
 
 def exec_rank(status: ExecutionStatus) -> int:
-    """The strength of an execution status."""
+    """Return the rank of an execution status."""
     return EXECUTION_RANK[status]
 
 
 def node_rank(status: NodeStatus) -> int:
-    """The strength of a node status."""
+    """Return the rank of a node status."""
     return NODE_RANK[status]
 
 
 def choose_exec_status(current: ExecutionStatus, candidate: ExecutionStatus) -> ExecutionStatus:
-    """Return the stronger of the two; the one in force stays on a tie."""
+    """Return the status with the higher rank; ``current`` on a tie."""
     return candidate if EXECUTION_RANK[candidate] > EXECUTION_RANK[current] else current
 
 
 def choose_node_status(current: NodeStatus, candidate: NodeStatus) -> NodeStatus:
-    """Return the stronger of the two; the one in force stays on a tie."""
+    """Return the status with the higher rank; ``current`` on a tie."""
     return candidate if NODE_RANK[candidate] > NODE_RANK[current] else current
 
 
@@ -186,7 +198,7 @@ IGNORED_WHEN_TERMINAL: Final = frozenset({EventType.NODE_READY})
 
 
 class NodeGuard(NamedTuple):
-    """When a node command is taken, when it is already done, and the event that records it."""
+    """The statuses in which a node command is accepted or is already done, and the event that records it."""
 
     accepts: frozenset[NodeStatus]
     already_done: frozenset[NodeStatus]
@@ -199,8 +211,8 @@ NODE_GUARDS: Final = {
     CommandType.MARK_NODE_READY: NodeGuard(
         frozenset({NodeStatus.IDLE}), frozenset({NodeStatus.READY}), EventType.NODE_READY
     ),
-    # A running node can be started again with a higher attempt: that is how a retry, or a worker that takes over,
-    # fences off whoever held it before.
+    # A running node can be started again with a higher attempt: that is how a retry, or a worker that takes over the
+    # run, fences off the previous attempt.
     CommandType.START_NODE: NodeGuard(
         frozenset({NodeStatus.READY, NodeStatus.RUNNING}), _NOTHING, EventType.NODE_STARTED
     ),
@@ -219,11 +231,15 @@ NODE_GUARDS: Final = {
 }
 
 REFUSED_AFTER_CANCEL: Final = frozenset({CommandType.START_EXECUTION, *NODE_GUARDS})
-"""Commands that move an execution forward; none is taken once a cancel was requested."""
+"""Commands that move an execution forward: refused once a cancel was requested.
+
+Except SucceedNode and FailNode of the engine that ran the node (``observed``): the log records what happened.
+"""
 
 # --- What may follow what, for a log written by this package ---------------------------------------------------------
-# The reducer accepts any order (ranks decide). Those who *write* logs take only these steps; the tests hold every
-# produced log against them, and docs/state-machine.md is drawn from them.
+# The reducer accepts any order (ranks decide). This package *writes* only these steps, except in
+# ``orchestrator.cancel_after_end``. The tests check every log against them, and docs/state-machine.md is drawn from
+# them.
 
 EXECUTION_STEPS: Final = {
     ExecutionStatus.ACTIVE: {
@@ -264,4 +280,4 @@ STEPS_IN_PLACE: Final = {
     NodeStatus.SUCCEEDED: frozenset({EventType.NODE_STARTED, EventType.NODE_SUCCEEDED}),
 }
 """Events that propose a status and leave the node where it is: a new attempt, and the attempt at a node that has
-succeeded by which its lost result is computed again (``core.recomputing``)."""
+succeeded by which its lost result is computed again (``core.recompute``)."""

@@ -1,4 +1,4 @@
-"""What flow authors use beside pyoco: waits, and options pyoco's tasks do not have."""
+"""Functions for flow authors, besides pyoco's: steps that wait, and options that pyoco's tasks do not have."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,19 +7,11 @@ from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ship
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
 from pyoco_server.core import DecodeError
-from pyoco_server.core.wire import parse_object
-from pyoco_server.flows.errors import FlowError
-from pyoco_server.flows.forms import AnswerError, check_answer
-from pyoco_server.flows.model import (
-    Backoff,
-    FailPolicy,
-    Interrupt,
-    Isolation,
-    WaitSpec,
-    check_at_most_once,
-    fixed_backoff,
-)
-from pyoco_server.flows.option_checks import choice, seconds, text, truth, whole
+from pyoco_server.core.json_codec import parse_object
+from pyoco_server.flows.errors import AnswerError, FlowError
+from pyoco_server.flows.forms import check_answer
+from pyoco_server.flows.model import TASK_OPTIONS, Backoff, Interrupt, Isolation, WaitSpec, check_at_most_once
+from pyoco_server.flows.options import seconds, text
 from pyoco_server.flows.prompts import check_prompt, has_templates
 
 _NOTHING: Final = object()
@@ -32,14 +24,14 @@ def wait(
     prompt: Mapping[str, Any] | str | None = None,
     key: str | None = None,
     deadline_sec: float | None = None,
-    default: Any = _NOTHING,  # noqa: ANN401 what a wait yields is any value
+    default: Any = _NOTHING,  # noqa: ANN401 the result of a wait is any value
 ) -> TaskWrapper:
-    """Make a step that waits for somebody.
+    """Make a step that waits for a person or a program to resume it; the input of the resume is its result.
 
-    ``Flow() >> draft >> wait("approval", prompt={"question": "ok?"}) >> publish``: what it is resumed with is its
-    result. When ``deadline_sec`` passes it yields ``default``, or fails without one.
+    ``Flow() >> draft >> wait("approval", prompt={"question": "ok?"}) >> publish``. When ``deadline_sec`` passes, the
+    result is ``default``; without a default the step fails.
 
-    A ``schema`` in the prompt says what an answer must be: another one is refused, and the wait continues.
+    A ``schema`` in the prompt is what an answer must match: another answer is refused, and the wait continues.
     Templates in the prompt, such as ``{{ results.draft }}``, are rendered when the wait starts.
     """
     if not text(f"wait({name!r}): the name", name).isidentifier():
@@ -75,7 +67,7 @@ def _check_prompt(name: str, prompt: Mapping[str, Any], default: Any) -> None:  
         if default is not _NOTHING and not has_templates(prompt):
             check_answer(name, prompt, default)
     except AnswerError as error:
-        raise FlowError(f"wait({name!r}): the default does not fit the prompt's form: {error.told}") from error
+        raise FlowError(f"wait({name!r}): the default does not fit the prompt's form: {error.summary}") from error
     except FlowError as error:
         raise FlowError(f"wait({name!r}): {error}") from error
 
@@ -93,38 +85,32 @@ def options(  # noqa: PLR0913 one parameter an option
     at_most_once: bool | None = None,
     recompute: bool | None = None,
 ) -> TaskWrapper:
-    """Set options of a task and return it; those not given stay as they are.
+    """Set options of a task and return it; options that are not given do not change.
 
     They belong to the task: every flow that uses it has them. For other options in one flow, make another task.
 
     ``interrupt="flag"``: a cancel or timeout only sets ``ctx.is_cancelled``; no exception is raised in the function.
-    ``max_crashes``: the task fails when so many workers have died while they ran it (3 unless set).
+    ``max_crashes``: the task fails when this many workers have died while they ran it (3 unless set).
     ``at_most_once=True``: a task that was started is never called again; if its worker is gone before the result is
     recorded, the task fails. It cannot have retries.
     ``recompute=True``: the task may be called again, as another attempt in the log, when a task needs its result and
-    the result is lost: it could not be stored, and the process that had it is gone.
+    the result is lost: it could not be stored, and the process that had it has ended.
     """
     if not isinstance(step, TaskWrapper):
         raise FlowError(f"options() cannot be set on {step!r:.80}: give a task, which is a function with @task")
-    given: dict[str, Any] = {}  # all are checked before any is set
-    if retries is not None:
-        given["retries"] = whole("retries", retries)
-    if backoff is not None:
-        given["backoff"] = backoff if isinstance(backoff, Backoff) else fixed_backoff(backoff)
-    if timeout_sec is not None:
-        given["timeout_sec"] = seconds("timeout_sec", timeout_sec)
-    if fail_policy is not None:
-        given["fail_policy"] = choice("fail_policy", fail_policy, FailPolicy).value
-    if isolation is not None:
-        given["isolation"] = choice("isolation", isolation, Isolation)
-    if interrupt is not None:
-        given["interrupt"] = choice("interrupt", interrupt, Interrupt)
-    if max_crashes is not None:
-        given["max_crashes"] = whole("max_crashes", max_crashes, least=1)
-    if at_most_once is not None:
-        given["at_most_once"] = truth("at_most_once", at_most_once)
-    if recompute is not None:
-        given["recompute"] = truth("recompute", recompute)
+    asked = {
+        "retries": retries,
+        "backoff": backoff,
+        "timeout_sec": timeout_sec,
+        "fail_policy": fail_policy,
+        "isolation": isolation,
+        "interrupt": interrupt,
+        "max_crashes": max_crashes,
+        "at_most_once": at_most_once,
+        "recompute": recompute,
+    }
+    # All are checked before any is set.
+    given = {name: TASK_OPTIONS[name].checked(name, value) for name, value in asked.items() if value is not None}
     all_set = {**vars(step.task), **given}
     check_at_most_once(
         step.task.name,

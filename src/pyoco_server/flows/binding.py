@@ -1,6 +1,6 @@
-"""Finding the functions of a flow's tasks: by ``module:function``, by plug-in name, or by the name of the task itself.
+"""Finds the functions of a flow's tasks: by ``module:function``, by plug-in name, or by the name of the task itself.
 
-This is where user code is imported, and nowhere else; reading a flow never does.
+Only this module imports user code; reading a flow never does.
 """
 
 import importlib
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def bind(model: FlowModel, known: Mapping[str, Function] | None = None) -> dict[str, Function]:
-    """Return the function of every task; ``known`` are functions already at hand, by task name. FlowError otherwise."""
+    """Return the function of every task, or raise FlowError; ``known`` are functions that are loaded, by task name."""
     plugins = _Plugins()
     return {task.name: _find(task, model, known or {}, plugins) for task in tasks_of(model) if task.wait is None}
 
@@ -72,7 +72,7 @@ def _import(name: str, path: str, origin: Origin | None) -> Function:
 
 
 def _missing(name: str, problem: str, remedy: str, origin: Origin | None) -> FlowError:
-    """What to say of a task without a function; with its place, if the flow was read from a file."""
+    """Return the error for a task without a function, with its place if the flow was read from a file."""
     if origin is None:
         return FlowError(f"task '{name}': {problem}; {remedy}")
     return FlowSyntaxError(origin.line, origin.column, f"task '{name}': {problem}", remedy)
@@ -84,7 +84,7 @@ def _checked(function: Any) -> Function:  # noqa: ANN401 known to be callable, o
 
 
 class _Plugins:
-    """Tasks that installed packages offer under pyoco's entry point; looked up once, and only if asked for."""
+    """Tasks that installed packages offer under pyoco's entry point; loaded once, at the first lookup."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] | None = None
@@ -98,9 +98,9 @@ class _Plugins:
         return task.func if task is not None else None
 
     def _register_task(self, name: str, task: Task) -> None:
-        """What pyoco's registry calls to add a task."""
+        """Add a task; pyoco's registry calls this."""
         if self._tasks is not None:
             self._tasks[name] = task
 
     def _register_task_info(self, info: object) -> None:
-        """What pyoco's registry calls to describe one; nobody asks for that here."""
+        """Ignore the description of a task; pyoco's registry calls this."""

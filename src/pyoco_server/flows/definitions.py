@@ -1,7 +1,7 @@
-"""Definitions of steps in the log: NODE_CREATED holds what a node does, so that a run never needs its flow's new form.
+"""Definitions of steps in the log: NODE_CREATED records what a node does, so that a run keeps the flow it started with.
 
-The Start node says which parameters have defaults (``flow``), every other node what its step is (``step``, left out
-where all is default). Reading never raises: what cannot be read is None, and the worker's flow may supply it.
+The Start node has the defaults of parameters (``flow``), every other node its step (``step``, left out if it has only
+defaults). Reading never raises: what cannot be read is None, and the worker's flow may supply it.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 import msgspec
 
 from pyoco_server.core.graph import CONTROL, Graph, GraphNode, NodeType, graph_to_dict
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.flows.model import (
     Backoff,
     FlowModel,
@@ -38,13 +38,13 @@ _DEEPEST: Final = 50
 VALUE_BYTES: Final = 16 * 1024
 """A larger input is not written into the log: every run would carry it."""
 FLOW_BYTES: Final = 256 * 1024
-"""Definitions of one flow take no more than this; a commit must stay below the largest message."""
+"""The limit for all definitions of one flow; a commit must stay below the largest message of NATS."""
 _BESIDE: Final = ("name", "outputs")
-"""What a node says of its task beside the definition."""
+"""Fields of a task that a node has outside of the definition."""
 
 
 class Definitions:
-    """Writes the definitions of one flow, as far as they fit."""
+    """Writes the definitions of one flow, up to the limit."""
 
     def __init__(self, model: FlowModel) -> None:
         self._left = FLOW_BYTES
@@ -54,7 +54,7 @@ class Definitions:
             self._left -= len(msgspec.json.encode(self.flow))
 
     def of(self, step: Step) -> JsonObject:
-        """Return what a node's ``extra`` says of its step; nothing if the step has only defaults."""
+        """Return the definition of a step for its node's ``extra``; empty if the step has only defaults."""
         written = _written(step)
         if written is None:
             return {STEP: {UNWRITTEN: True}}
@@ -82,7 +82,7 @@ def _has_json_cases(step: Step) -> bool:
 
 
 def _writable(task: TaskSpec) -> TaskSpec:
-    """Return the task with what is not default, and with inputs as the log holds them."""
+    """Return the task without defaults, and with inputs as the log holds them."""
     inputs, tagged, unwritten = _values(task.inputs)
     return msgspec.structs.replace(
         task,
@@ -110,12 +110,12 @@ def _values(given: Mapping[str, Any]) -> "LoggedValues":
 
 
 def is_json(value: object) -> bool:
-    """Is the value plain JSON that reads back as it is, and small enough for the log?"""
+    """Is the value plain JSON that is read back unchanged, and small enough for the log?"""
     return _fits(as_json(value))
 
 
 def _fits(found: tuple[bytes, Any] | None) -> TypeGuard[tuple[bytes, Any]]:
-    """May the log hold the JSON? Other programs that read it refuse what is nested too deeply."""
+    """May the log hold the JSON? Other programs refuse JSON that is nested too deeply."""
     return found is not None and len(found[0]) <= VALUE_BYTES and _is_shallow(found[1], _DEEPEST)
 
 
@@ -132,14 +132,14 @@ class LoggedValues(NamedTuple):
 
     values: Mapping[str, Any]
     tagged: tuple[str, ...] = ()
-    """Names of those that are tagged JSON, not decoded yet."""
+    """Names of values that are tagged JSON, not decoded yet."""
     unwritten: tuple[str, ...] = ()
-    """Names of those that the log could not hold."""
+    """Names of values that the log could not hold."""
 
     def read(self, others: Mapping[str, Any]) -> "LoggedValues":
         """Return all values: tagged JSON is decoded; what is unwritten or cannot be decoded is taken from ``others``.
 
-        ``unwritten`` of what is returned names the values that are nowhere.
+        ``unwritten`` of the result names the values that neither has.
         """
         values, wanted = {**self.values}, [*self.unwritten]
         for name in self.tagged:
@@ -153,7 +153,7 @@ class LoggedValues(NamedTuple):
 
 
 class _Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the Start node says of its flow: the defaults of parameters."""
+    """The defaults of parameters, which the Start node has."""
 
     defaults: Mapping[str, Any] = {}
     tagged: tuple[str, ...] = ()
@@ -161,13 +161,13 @@ class _Defaults(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoggedSteps(NamedTuple):
-    """What the nodes of a graph say of their steps."""
+    """The steps that the nodes of a graph describe."""
 
     is_described: bool
-    """Did the log's writer describe steps? Older logs name only the task of each node."""
+    """Does the log describe steps? Older logs name only the task of each node."""
     steps: Mapping[str, Step]
     lacking: frozenset[str]
-    """Nodes that do something which their log does not say."""
+    """Nodes whose step the log does not have."""
     defaults: LoggedValues | None
 
 
@@ -218,7 +218,7 @@ def _on_failure(node: GraphNode) -> str:
 
 
 def is_kind_of(step: Step, node: GraphNode) -> bool:
-    """May the step be what a node stands for, as far as the node's type tells?"""
+    """Does the step match the type of the node?"""
     if isinstance(step, TaskStep):
         return node.node_type == (NodeType.WAIT if step.task.wait is not None else NodeType.TASK)
     return node.node_type == type(step).__name__
@@ -229,7 +229,7 @@ def completed(step: Step, tasks: Mapping[str, TaskSpec], missing: tuple[str, ...
 
     Tagged JSON is decoded; what the log could not hold, or what cannot be decoded here, is taken from the task of the
     same name in ``tasks``. ``unwritten`` of a task names the inputs that neither has: the task cannot be called here.
-    ``missing`` are the defaults of parameters that nobody has: no task can be called here.
+    ``missing`` are defaults of parameters that neither has: then no task can be called here.
     """
     if not missing and not any(task.tagged or task.unwritten for task in tasks_in(step)):
         return step
@@ -244,11 +244,11 @@ def completed(step: Step, tasks: Mapping[str, TaskSpec], missing: tuple[str, ...
 
 
 class _Digest:
-    """The key under which a graph remembers its digest."""
+    """The key of the digest in ``Graph.remembered``."""
 
 
 def sha256_of(graph: Graph, wheels: Mapping[str, str]) -> str:
-    """Return the digest of a flow's code as logs name it: over its graph with all definitions, and over the wheels."""
+    """Return the digest of a flow's code for the log: of its graph with all definitions, and of the wheels."""
     known: bytes | None = graph.remembered.get(_Digest)
     if known is None:
         known = msgspec.json.encode(graph_to_dict(graph), order="deterministic")

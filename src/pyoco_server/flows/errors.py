@@ -1,7 +1,8 @@
-"""What can be wrong with a flow."""
+"""The errors of flows: in a flow itself, its names, expressions and prompts, and in an answer to a wait."""
 
 from typing import ClassVar
 
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import InvalidInputError
 
 
@@ -25,7 +26,42 @@ class FlowSyntaxError(FlowError):
 
 
 class FlowTooLargeError(FlowSyntaxError):
-    """The file is larger than is accepted; it was not looked at."""
+    """The file is larger than the limit; it was not read."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0016"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0016"
+
+
+class UnknownNameError(FlowError):
+    """A name that nothing in the flow has; ``task`` is the task it was found at, ``remedy`` what to write instead."""
+
+    def __init__(self, problem: str, remedy: str, task: str | None) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+        self.task = task
+
+
+class OutOfBoundsError(FlowError):
+    """The expression costs too much time or memory, or its path is not allowed; ``remedy`` says what to do instead."""
+
+    def __init__(self, problem: str, remedy: str = "compute the value in a task") -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
+class PromptError(FlowError):
+    """A prompt that cannot be rendered; the text names the place in the prompt, and the template."""
+
+
+class AnswerError(InvalidInputError, ValueError):
+    """An answer does not fit the form of its wait, which continues.
+
+    ``details`` lists the fields that are wrong; ``summary`` names the first five in one line.
+    """
+
+    def __init__(self, node_id: str, problems: list[JsonObject]) -> None:
+        self.summary = "; ".join(f"{'.'.join(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
+        super().__init__(f"the answer does not fit the form of '{node_id}': {self.summary}; the wait continues")
+        self.details: JsonObject = {"node_id": node_id, "problems": problems}

@@ -1,13 +1,12 @@
-"""Which edges belong to which flow.
+"""Records which edges belong to which flow of pyoco.
 
-pyoco writes the edges of a flow onto its tasks, so a second flow that shares tasks adds its own to what the first would
-read there. This module records the edges of each flow where they are made, at ``flow >> …``; the tasks stay as pyoco
-leaves them, for its own engine. To see every ``>>`` it replaces ``Flow.__rshift__`` by a function that calls the
-original, as soon as it is imported.
+pyoco stores the edges of a flow on its tasks, so two flows that share a task would each see the edges of the other.
+This module records the edges of each flow where they are made, at ``flow >> …``; it does not change the tasks, which
+pyoco's own engine uses. Importing it replaces ``Flow.__rshift__`` by a function that records and calls the original.
 
-An edge may also be stated outside of any flow: ``(a & b) >> c`` on a line of its own. It holds for every flow that has
-both tasks. One that is stated when a flow had both already, and that another flow has too, may be meant for either of
-them: that is refused, naming both flows.
+An edge can also be stated outside of any flow: ``(a & b) >> c`` on a line of its own. It belongs to every flow that has
+both tasks. If a flow had both tasks already when the edge was stated, and another flow has both, too, the edge could be
+meant for either of them: that is refused, and the error names both flows.
 """
 
 import functools
@@ -24,20 +23,20 @@ from pyoco_server.flows.errors import FlowError
 
 _RECORD: Final = "_pyoco_server_edges"
 _Edge = tuple[Task, Task]
-"""What comes first, and what waits for it."""
+"""A task, and the task that waits for it."""
 
 
 class _Seen(NamedTuple):
-    """A task as it was when it came into a flow."""
+    """A task as it was when it was added to a flow."""
 
     task: Task
     trigger: str
     stated: tuple[Task, ...]
-    """What it waited for by edges stated outside of flows."""
+    """The tasks it waited for by edges stated outside of flows."""
 
 
 class FlowEdges:
-    """The edges of one flow, and how its tasks were when they came into it."""
+    """The edges of one flow, and its tasks as they were when they were added to it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,7 +46,7 @@ class FlowEdges:
         self._seen: dict[int, _Seen] = {}
 
     def extend(self, flow: Flow, other: object, joints: Iterable[_Edge], place: str) -> None:
-        """Record what ``flow >> other`` made; ``joints`` are the edges from the end of the flow to ``other``."""
+        """Record the edges that ``flow >> other`` made; ``joints`` are those from the end of the flow to ``other``."""
         self.name, self.place = flow.name, place
         steps = other.to_subflow().steps if hasattr(other, "to_subflow") else []
         links = [*_links(steps)]
@@ -58,7 +57,7 @@ class FlowEdges:
             self._seen[id(task)] = _Seen(task, task.trigger_policy, tuple(_stated(task)))
 
     def check(self, tasks: Collection[Task]) -> None:
-        """Refuse an edge that was stated after the flow had both tasks, and that another flow has too: FlowError."""
+        """Refuse an edge that was stated after the flow had both tasks if another flow has both, too: FlowError."""
         for target in tasks:
             for source in self._restated(target):
                 other = self._other_with(source, target) if id(source) in self._seen else None
@@ -70,14 +69,14 @@ class FlowEdges:
                     )
 
     def trigger_of(self, task: Task) -> str:
-        """The task's trigger policy in this flow: a branch that was stated for another flow does not change it."""
+        """Return the task's trigger policy in this flow; a branch stated for another flow does not change it."""
         newest: str = task.trigger_policy
         if not self._restated(task) or self._other_with(task) is None:
             return newest
         return self._seen[id(task)].trigger
 
     def _restated(self, task: Task) -> list[Task]:
-        """What the task waits for by edges that were stated after it came into the flow."""
+        """Return the tasks it waits for by edges that were stated after it was added to the flow."""
         seen = self._seen.get(id(task))
         before = {id(source) for source in seen.stated} if seen is not None else set()
         return [] if seen is None else [source for source in _stated(task) if id(source) not in before]
@@ -93,10 +92,10 @@ _made_by_flows: dict[int, tuple["weakref.ref[Task]", set[int]]] = {}
 
 
 def edges_of(flow: Flow) -> dict[str, tuple[str, ...]]:
-    """For each task of the flow the names of those it waits for in this flow; FlowError if that is unclear."""
+    """Return for each task of the flow the names of the tasks it waits for; FlowError if that is ambiguous."""
     tasks = [*flow.tasks]
     record = _record_of(flow)
-    if record is None:  # made before this module was there, or by hand
+    if record is None:  # the flow was made before this module was imported, or without >>
         record = FlowEdges(flow.name)
         record.made = [*_links(flow.build_program().steps)]
     record.check(tasks)
@@ -109,7 +108,7 @@ def edges_of(flow: Flow) -> dict[str, tuple[str, ...]]:
 
 
 def trigger_of(flow: Flow, task: Task) -> str:
-    """Pyoco's trigger policy of a task in this flow."""
+    """Return pyoco's trigger policy of a task in this flow."""
     record = _record_of(flow)
     policy: str = task.trigger_policy if record is None else record.trigger_of(task)
     return policy
@@ -121,7 +120,7 @@ def _record_of(flow: Flow) -> FlowEdges | None:
 
 
 def _stated(task: Task) -> list[Task]:
-    """What the task waits for by an edge that no flow made."""
+    """Return the tasks it waits for by an edge that no flow made."""
     made = _made_by_flows.get(id(task))
     return [source for source in task.dependencies if made is None or id(source) not in made[1]]
 
@@ -140,7 +139,7 @@ def _forget(key: int, _: object) -> None:
 
 
 def _heads(other: Any) -> list[Task]:  # noqa: ANN401 whatever pyoco takes on the right of >>
-    """The tasks that wait for the end of the flow when it is extended by ``other``, as pyoco has it."""
+    """Return the tasks that wait for the end of the flow when pyoco extends it by ``other``."""
     if hasattr(other, "to_subflow"):
         return [step.task for step in other.to_subflow().steps[:1] if isinstance(step, dsl.TaskNode)]
     items = other if isinstance(other, list | tuple) else [other]
@@ -149,7 +148,7 @@ def _heads(other: Any) -> list[Task]:  # noqa: ANN401 whatever pyoco takes on th
 
 
 def _links(steps: list[dsl.DSLNode]) -> Iterator[_Edge]:
-    """The edges pyoco wrote onto tasks when these steps were chained, those inside of blocks too."""
+    """Return the edges that pyoco stored on tasks when these steps were chained, also those inside blocks."""
     for left, right in pairwise(steps):
         before, after = _tasks(left), _tasks(right)
         if before and after:

@@ -1,10 +1,10 @@
-"""The form of a wait: what its prompt says an answer must be, and what is wrong with an answer.
+"""The form of a wait: the JSON Schema in its prompt, and the check of an answer against it.
 
 A prompt may have ``schema`` (or ``fields``): JSON Schema, or the properties of an object by their names. Without one
-every answer fits: ``options`` are what the dashboard offers, not a limit. The dashboard draws its form from the same
-fields.
+every answer is accepted: ``options`` are suggestions of the dashboard, not a limit. The dashboard draws its form from
+the same fields.
 
-Schemas may come from a stranger's flow.yaml. So nothing is fetched for a ``$ref``, and patterns are matched in linear
+Schemas can come from an untrusted flow.yaml. So nothing is fetched for a ``$ref``, and patterns are matched in linear
 time; a pattern that needs more (look-around, back-references) is refused.
 """
 
@@ -14,38 +14,28 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import msgspec
 
-from pyoco_server.core.wire import JsonObject
-from pyoco_server.errors import InvalidInputError
-from pyoco_server.flows.errors import FlowError
+from pyoco_server.core.json_codec import JsonObject
+from pyoco_server.flows.errors import AnswerError, FlowError
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _VALUE: Final = "the value"
-"""In messages: an answer may hold secrets, so it is not repeated."""
+"""The name of the answer in messages, which do not repeat the answer itself: it may contain secrets."""
 MOST_PROBLEMS: Final = 20
 REMEMBERED: Final = 256
 
 
-class AnswerError(InvalidInputError, ValueError):
-    """An answer does not fit the form of its wait, which continues; ``details`` lists each field that is wrong."""
-
-    def __init__(self, node_id: str, problems: list[JsonObject]) -> None:
-        self.told = "; ".join(f"{'.'.join(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
-        super().__init__(f"the answer does not fit the form of '{node_id}': {self.told}; the wait continues")
-        self.details: JsonObject = {"node_id": node_id, "problems": problems}
-
-
 def schema_of(prompt: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 a schema is an object or a boolean
-    """The JSON Schema that answers to this prompt must fit; None if every answer does."""
+    """Return the JSON Schema that an answer to this prompt must fit; None if every answer fits."""
     asked = prompt or {}
     schema = next((asked[name] for name in ("schema", "fields") if asked.get(name) is not None), None)
     return _expanded(schema) if isinstance(schema, Mapping) else None
 
 
 def check_form(prompt: Mapping[str, Any] | None) -> None:
-    """Refuse a prompt whose schema is not one; FlowError says where it is wrong."""
+    """Refuse a prompt whose schema is not valid JSON Schema; FlowError names the place."""
     schema = schema_of(prompt)
     if schema is None:
         return
@@ -60,7 +50,7 @@ def check_form(prompt: Mapping[str, Any] | None) -> None:
 def check_answer(node_id: str, prompt: Mapping[str, Any] | None, answer: Any) -> None:  # noqa: ANN401 any JSON
     """Refuse an answer that does not fit the prompt's form: AnswerError.
 
-    A prompt of an older log may have a schema that is none: it was accepted, so it stops nobody.
+    An older log can have a prompt with an invalid schema, which was accepted then: every answer fits it.
     """
     schema = schema_of(prompt)
     if schema is None:
@@ -75,7 +65,7 @@ def check_answer(node_id: str, prompt: Mapping[str, Any] | None, answer: Any) ->
 
 
 def _expanded(schema: Mapping[str, Any]) -> JsonObject:
-    """The schema as JSON Schema has it: short forms that the dashboard draws are written out."""
+    """Return the schema with the short forms of the dashboard written out as JSON Schema."""
     if "type" not in schema and "properties" not in schema and all(_is_field(field) for field in schema.values()):
         schema = {"properties": schema}
     if not isinstance(schema.get("properties"), Mapping):
@@ -104,7 +94,7 @@ def _encoded(schema: JsonObject) -> bytes:
 
 @lru_cache(maxsize=REMEMBERED)
 def _validator(encoded: bytes) -> "jsonschema_rs.Validator":
-    """The validator of a schema; ValueError (a ``jsonschema_rs.ValidationError``) if it is none."""
+    """Return the validator of a schema; ValueError (a ``jsonschema_rs.ValidationError``) if the schema is invalid."""
     import jsonschema_rs  # noqa: PLC0415 it takes a tenth of a second, and most processes check no form
 
     return jsonschema_rs.validator_for(
@@ -116,4 +106,4 @@ def _validator(encoded: bytes) -> "jsonschema_rs.Validator":
 
 
 def _refuse_remote(address: str) -> NoReturn:
-    raise ValueError(f"a schema from elsewhere ({address:.80}) is not fetched; write it into the prompt")
+    raise ValueError(f"a schema at another address ({address:.80}) is not fetched; write it into the prompt")

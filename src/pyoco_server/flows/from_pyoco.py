@@ -1,27 +1,25 @@
-"""From pyoco's flow objects to our model, without touching them.
+"""Copies a flow of pyoco's objects into our model, and does not change the objects.
 
 pyoco's tasks are global objects: a flow built from them writes its edges onto them, and two flows that share a task see
-each other's. ``flow_edges`` knows which edges are the flow's own. Everything needed is copied out once, when a flow is
-handed over, and dependencies on tasks that are not in the flow are left behind.
+each other's edges. ``flow_edges`` knows which edges belong to which flow. The flow is copied once, when it is passed to
+an engine or a worker; dependencies on tasks that are not in the flow are dropped.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyoco.core.models import Flow, Task  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.dsl import nodes as dsl  # type: ignore[import-untyped]
 from pyoco.dsl.expressions import Expression  # type: ignore[import-untyped]
 
-from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.errors import FlowError, UnknownNameError
 from pyoco_server.flows.flow_edges import edges_of, trigger_of
 from pyoco_server.flows.model import (
-    Backoff,
+    TASK_OPTIONS,
     Case,
     Collect,
     FlowModel,
     ForEach,
-    Interrupt,
-    Isolation,
     Network,
     OnFailure,
     Program,
@@ -34,9 +32,12 @@ from pyoco_server.flows.model import (
     Trigger,
     Until,
 )
-from pyoco_server.flows.names import UnknownNameError, check_names
+from pyoco_server.flows.names import check_names
 
 Function = Callable[..., Any]
+
+_OWN_OPTIONS: Final = TASK_OPTIONS.keys() - {"retries", "timeout_sec", "fail_policy"} | {"wait"}
+"""Those that pyoco's tasks do not have."""
 
 
 class Authored(NamedTuple):
@@ -47,11 +48,11 @@ class Authored(NamedTuple):
 
 
 def read_flow(flow: Flow) -> Authored:
-    """Copy a pyoco flow; later changes to its objects do not reach the copy.
+    """Copy a pyoco flow; later changes to its objects do not change the copy.
 
-    FlowError if it cannot run; a name in an expression or an input that nearly is one of the flow's is refused.
+    FlowError if it cannot run; a name in an expression or an input that is nearly one of the flow's is refused.
     """
-    reader = _Reader()
+    reader = _FlowReader()
     body = reader.program(flow) if flow.has_control_flow() else reader.network(flow)
     model = FlowModel(name=flow.name or "main", body=body)
     try:
@@ -62,10 +63,10 @@ def read_flow(flow: Flow) -> Authored:
 
 
 def _check_names(flow: Flow, tasks: Mapping[str, Task]) -> None:
-    """Refuse a flow that lost a task to another of its name.
+    """Refuse a flow with two different tasks of the same name: FlowError.
 
-    To pyoco tasks of one name are equal, so its set of tasks keeps the first, and the function of the second would
-    never be called. What was chained is still in the flow's definition, and shows it.
+    For pyoco, tasks of one name are equal: its set of tasks keeps the first, and the function of the second would never
+    be called. The flow's definition still has both.
     """
     for node in flow.build_program().steps:
         if node.task is not tasks.get(node.task.name):
@@ -75,7 +76,7 @@ def _check_names(flow: Flow, tasks: Mapping[str, Task]) -> None:
             )
 
 
-class _Reader:
+class _FlowReader:
     """Copies the parts of a flow, and collects the functions it meets."""
 
     def __init__(self) -> None:
@@ -126,27 +127,22 @@ class _Reader:
         )
 
     def _task(self, task: Task, *, trigger: str = "ALL") -> TaskSpec:
-        """Options pyoco does not know (wait, backoff, isolation and others) are attributes our own functions set."""
+        """Copy a task; ``authoring`` sets the options that pyoco does not have as attributes of the task."""
+        own = {name: getattr(task, name) for name in _OWN_OPTIONS if getattr(task, name, None) is not None}
         return TaskSpec(
             name=task.name,
             function=self._key(task),
             inputs=dict(task.inputs),
             outputs=tuple(task.outputs),
             retries=task.retries,
-            backoff=getattr(task, "backoff", None) or Backoff(),
             timeout_sec=task.timeout_sec or None,
             on_failure=OnFailure.ISOLATE if task.fail_policy == "isolate" else OnFailure.STOP,
             trigger=Trigger.ANY if trigger == "ANY" else Trigger.ALL,
-            isolation=getattr(task, "isolation", Isolation.AUTO),
-            interrupt=getattr(task, "interrupt", Interrupt.RAISE),
-            max_crashes=getattr(task, "max_crashes", 3),
-            at_most_once=getattr(task, "at_most_once", False),
-            wait=getattr(task, "wait", None),
-            recompute=getattr(task, "recompute", False),
+            **own,
         )
 
     def _key(self, task: Task) -> str:
-        """Two tasks of one name may have two functions: each is kept under a key of its own."""
+        """Return the key of the task's function; two functions of tasks with one name get two keys."""
         name: str = task.name
         key, number = name, 1
         while key in self.functions and self.functions[key] is not task.func:

@@ -1,19 +1,21 @@
-"""A flow as this system understands it, whoever wrote it and however: Python objects of pyoco, or a flow.yaml.
+"""The model of a flow, to which both Python objects of pyoco and a flow.yaml are converted.
 
 A flow is either a *network* (tasks and what each depends on) or a *program* (steps one after the other, with loops and
-choices). Both speak of tasks by :class:`TaskSpec`; neither holds a function, so a flow can be built, checked and drawn
-without importing anybody's code. Functions come in when it is run (see ``binding``).
+choices). Both describe tasks by :class:`TaskSpec`; neither holds a function, so a flow can be built, checked and drawn
+without importing user code. ``binding`` finds the functions when the flow runs.
+
+``TASK_OPTIONS`` and ``BACKOFF_OPTIONS`` are the tables of what can be set for a task, in Python and in a flow.yaml.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum, unique
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from pyoco_server.flows.errors import FlowError
-from pyoco_server.flows.option_checks import choice, number
+from pyoco_server.flows.options import Choice, Number, Option, Seconds, Truth, Whole, number
 
 
 @unique
@@ -24,22 +26,22 @@ class Isolation(StrEnum):
     """``async def`` on the event loop, anything else in a thread."""
     THREAD = "thread"
     PROCESS = "process"
-    """In a process of its own, which can be killed."""
+    """In its own process, which can be killed."""
 
 
 @unique
 class Interrupt(StrEnum):
-    """How a task learns that its run is cancelled or its time is over."""
+    """How a task is notified that its run is cancelled or its timeout has passed."""
 
     RAISE = "raise"
     """An exception is raised in it: TaskInterrupted in a thread, CancelledError in a coroutine."""
     FLAG = "flag"
-    """Nothing but ``ctx.is_cancelled`` tells it."""
+    """Only ``ctx.is_cancelled`` becomes true."""
 
 
 @unique
 class OnFailure(StrEnum):
-    """What a task's failure means for the flow (pyoco's ``fail_policy``)."""
+    """What the failure of a task does to its flow."""
 
     STOP = "stop"
     ISOLATE = "isolate"
@@ -47,7 +49,7 @@ class OnFailure(StrEnum):
 
 @unique
 class FailPolicy(StrEnum):
-    """The words of pyoco for what a task's failure means."""
+    """The values of the option ``fail_policy``, as pyoco has them: an OnFailure, or one retry."""
 
     STOP = "stop"
     ISOLATE = "isolate"
@@ -72,12 +74,21 @@ class BackoffKind(StrEnum):
 
 @unique
 class Collect(StrEnum):
-    """What a loop keeps of its rounds."""
+    """Which results of its rounds a loop keeps."""
 
     LIST = "list"
     LAST = "last"
     FIRST = "first"
     FLATTEN = "flatten"
+
+
+BACKOFF_OPTIONS: Final[Mapping[str, Option]] = {
+    "kind": Choice(BackoffKind),
+    "delay_sec": Number(),
+    "factor": Number(least=1),
+    "cap_sec": Number(),
+    "jitter": Number(most=1),
+}
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -88,19 +99,16 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     factor: float = 2.0
     cap_sec: float = 300.0
     jitter: float = 0.0
-    """How much of the pause is left to chance, from 0 to 1."""
+    """The random part of the pause, from 0 to 1."""
 
     def __post_init__(self) -> None:
-        """Take ``kind`` as a text, too; FlowError for what is no backoff."""
-        force_setattr(self, "kind", choice("backoff kind", self.kind, BackoffKind))
-        force_setattr(self, "delay_sec", number("backoff delay_sec", self.delay_sec))
-        force_setattr(self, "factor", number("backoff factor", self.factor, least=1))
-        force_setattr(self, "cap_sec", number("backoff cap_sec", self.cap_sec))
-        force_setattr(self, "jitter", number("backoff jitter", self.jitter, most=1))
+        """Check all fields, and convert ``kind`` from a text; FlowError names the field that is wrong."""
+        for name, option in BACKOFF_OPTIONS.items():
+            force_setattr(self, name, option.checked(f"backoff {name}", getattr(self, name)))
 
 
 def fixed_backoff(delay_sec: float) -> Backoff:
-    """The same pause every time; the default cap does not shorten it: 600 seconds mean ten minutes."""
+    """Return a backoff with the same pause every time; the default cap does not shorten it."""
     delay_sec = number("backoff", delay_sec)
     return Backoff(delay_sec=delay_sec, cap_sec=max(delay_sec, Backoff().cap_sec))
 
@@ -113,19 +121,19 @@ class WaitSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     deadline_sec: float | None = None
     has_default: bool = False
     default: Any = None
-    """What the wait yields when its deadline passes; without one it fails."""
+    """The result of the wait when its deadline passes; without a default it fails."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A task as it appears in one place of a flow.
+    """A task as it appears in one place of a flow; ``name`` is the node's name and the key of its result.
 
-    ``name`` is the node's name and the key of its result. ``source`` says where its function comes from: a
-    ``module:function``, the name of a plug-in task, or None if the flow was made of Python objects that hold it.
+    Its function is ``callable`` (``module:function``) or ``use`` (the name of a plug-in task) in a flow.yaml, and
+    ``function`` in a flow of Python objects. Without any of them it is looked up by ``name``.
     """
 
     name: str
     function: str | None = None
-    """The key of its function among those a flow was handed over with, if that is not its name."""
+    """The key of its function among those that were passed with the flow, if that is not its name."""
     callable: str | None = None
     use: str | None = None
     inputs: Mapping[str, Any] = {}
@@ -138,20 +146,43 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     isolation: Isolation = Isolation.AUTO
     interrupt: Interrupt = Interrupt.RAISE
     max_crashes: int = 3
-    """So many workers may die while they run the task, then it fails."""
+    """The task fails when this many workers have died while they ran it."""
     at_most_once: bool = False
-    """Once it was started, the task is never called again, whatever became of the call."""
+    """Once it was started, the task is never called again, whatever happened to the call."""
     wait: WaitSpec | None = None
     recompute: bool = False
     """May the task be called again, as another attempt, when its result is lost?"""
     tagged: tuple[str, ...] = ()
-    """Names of inputs that are tagged JSON (``values.codec``), not decoded yet; empty in a flow that no log holds."""
+    """Names of inputs that are tagged JSON (``values.codec``), not decoded yet; only in a flow read from a log."""
     unwritten: tuple[str, ...] = ()
-    """Names of inputs whose values a log could not hold, or that cannot be read; empty in a flow that no log holds."""
+    """Names of inputs whose values the log could not hold, or that cannot be read; only in a flow read from a log."""
+
+
+class BackoffOption(msgspec.Struct, frozen=True):
+    """A Backoff, or a number of seconds for a fixed one."""
+
+    def checked(self, name: str, value: Any) -> Backoff:  # noqa: ANN401 checked here
+        """Return the backoff; FlowError otherwise."""
+        return value if isinstance(value, Backoff) else fixed_backoff(number(name, value))
+
+
+TASK_OPTIONS: Final[Mapping[str, Option | BackoffOption]] = {
+    "retries": Whole(),
+    "backoff": BackoffOption(),
+    "timeout_sec": Seconds(),
+    "fail_policy": Choice(FailPolicy),
+    "isolation": Choice(Isolation),
+    "interrupt": Choice(Interrupt),
+    "max_crashes": Whole(least=1),
+    "at_most_once": Truth(),
+    "recompute": Truth(),
+}
+"""What can be set for a task, by :func:`~pyoco_server.flows.authoring.options` and in a flow.yaml; TaskSpec has the
+defaults."""
 
 
 def check_at_most_once(name: str, *, retries: int, recompute: bool, at_most_once: bool) -> None:
-    """FlowError for a task that must not be called again and has retries, or may be computed again."""
+    """Refuse retries or ``recompute`` for a task that must not be called again: FlowError."""
     if at_most_once and recompute:
         raise FlowError(
             f"task '{name}': at_most_once and recompute contradict each other: a result that is computed again calls "
@@ -174,20 +205,20 @@ class TaskStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
 
 
 class Parallel(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
-    """Run all branches at once, go on when all are done."""
+    """Run all branches at the same time, and continue when all have ended."""
 
     branches: "tuple[Steps, ...]"
 
 
 class Case(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One way a switch can go."""
+    """One case of a switch."""
 
     value: Any
     body: "Steps"
 
 
 class Switch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
-    """Go the way whose value the expression has; ``default`` if none fits."""
+    """Run the case whose value equals that of the expression; ``default`` if none does."""
 
     on: str
     cases: tuple[Case, ...]
@@ -195,7 +226,7 @@ class Switch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, ta
 
 
 class Repeat(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
-    """Run the body so many times; ``count`` is a number or an expression."""
+    """Run the body ``count`` times; ``count`` is a number or an expression."""
 
     count: int | str
     body: "Steps"
@@ -203,7 +234,7 @@ class Repeat(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, ta
 
 
 class ForEach(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
-    """Run the body for each item; up to ``parallel`` of them at once."""
+    """Run the body for each item, up to ``parallel`` of them at the same time."""
 
     over: str
     body: "Steps"
@@ -214,7 +245,7 @@ class ForEach(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, t
 
 
 class Until(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag=True):
-    """Run the body until the condition holds."""
+    """Run the body until the condition is true."""
 
     condition: str
     body: "Steps"
@@ -233,14 +264,14 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Network(msgspec.Struct, frozen=True):
-    """Tasks, and for each the names of those it depends on."""
+    """Tasks, and for each the names of the tasks it depends on."""
 
     tasks: tuple[TaskSpec, ...]
     depends_on: Mapping[str, tuple[str, ...]]
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a file says what the function of a task is, and the names of all tasks it describes."""
+    """The place in a file that names the function of a task, and the names of all tasks in the file."""
 
     line: int
     column: int
@@ -253,14 +284,14 @@ class FlowModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     body: Program | Network
     defaults: Mapping[str, Any] = {}
-    """Parameters that hold unless the run is given others."""
+    """Default values of parameters."""
     expose_env: tuple[str, ...] = ()
     origins: Mapping[str, Origin] = {}
-    """By the names of tasks, if the flow was read from a file."""
+    """By the name of the task, if the flow was read from a file."""
 
 
 def tasks_of(model: FlowModel) -> list[TaskSpec]:
-    """All tasks a flow mentions; one that appears twice is listed twice."""
+    """Return all tasks of a flow; one that appears twice is listed twice."""
     return list(model.body.tasks) if isinstance(model.body, Network) else _in_steps(model.body.steps)
 
 
@@ -269,12 +300,12 @@ def _in_steps(steps: Iterable[Step]) -> list[TaskSpec]:
 
 
 def tasks_in(step: Step) -> list[TaskSpec]:
-    """All tasks of a step, however deep."""
+    """Return all tasks of a step, at any depth."""
     return [step.task] if isinstance(step, TaskStep) else [task for body in bodies(step) for task in _in_steps(body)]
 
 
 def bodies(step: Step) -> list[Steps]:
-    """The sequences of steps directly inside a step."""
+    """Return the sequences of steps directly inside a step."""
     match step:
         case TaskStep():
             return []
@@ -287,7 +318,7 @@ def bodies(step: Step) -> list[Steps]:
 
 
 def with_tasks(step: Step, change: Callable[[TaskSpec], TaskSpec]) -> Step:
-    """Return the step with every task in it, however deep, replaced by what ``change`` returns for it."""
+    """Return the step with every task in it, at any depth, replaced by what ``change`` returns for it."""
 
     def all_of(steps: Steps) -> Steps:
         return tuple(with_tasks(each, change) for each in steps)

@@ -1,9 +1,9 @@
-"""Names in expressions, inputs and prompts, checked against the flow before it runs.
+"""Checks the names in expressions, inputs and prompts against the flow before it runs.
 
-What a name may stand for: results of the flow's tasks and of their ``outputs``, the variables of the loops around, the
-fields of a loop, and parameters where all of them are known. A task that takes ``ctx`` may set results and variables of
-its own. So where the functions are known, a name is refused only if it nearly is a known one and no such function
-mentions it; a flow.yaml is checked without its functions, and there a result must be one of the file's.
+A name can be a result of one of the flow's tasks or of their ``outputs``, a variable of an enclosing loop, a field of a
+loop, or a parameter, if all parameters are known. A task that takes ``ctx`` can set more results and variables. So if
+the functions are known, a name is refused only if it is nearly a known one and no such function contains it; a
+flow.yaml is checked without its functions, and there a result must be one of the file's.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
-from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.errors import UnknownNameError
 from pyoco_server.flows.model import (
     FlowModel,
     ForEach,
@@ -36,21 +36,11 @@ _CONTEXT: Final = re.compile(r"\$ctx\.([A-Za-z_][\w.]*)")
 _TEMPLATE_PATH: Final = re.compile(r"(?:ctx\.)?([A-Za-z_][\w.]*)")
 _LOOP_FIELDS: Final = ("name", "type", "index", "iteration", "count", "item", "condition", "path")
 _NEAR: Final = 0.75
-"""How like a known name an unknown one must be to be taken for a slip of the pen."""
-
-
-class UnknownNameError(FlowError):
-    """A name that nothing in the flow has; ``task`` is the task it was found at, ``remedy`` what to write instead."""
-
-    def __init__(self, problem: str, remedy: str, task: str | None) -> None:
-        super().__init__(f"{problem}; {remedy}")
-        self.problem = problem
-        self.remedy = remedy
-        self.task = task
+"""How similar to a known name an unknown one must be to count as a misspelling."""
 
 
 class _Reference(NamedTuple):
-    """A path in the context, where it stands, and the loop variables it can see."""
+    """A path in the context, its place, and the loop variables in scope."""
 
     where: str
     path: tuple[str, ...]
@@ -68,7 +58,7 @@ def check_names(
 ) -> None:
     """Refuse a name that nothing in the flow has: UnknownNameError, with the nearest known name.
 
-    ``functions`` by task, if they are known; ``params`` are all the run will have, if that is known.
+    ``functions`` are those of the tasks, ``params`` all parameters that the run will have; None if they are not known.
     """
     known = _Known(model, functions, params)
     for reference in _references(model):
@@ -76,7 +66,7 @@ def check_names(
 
 
 class _Known:
-    """The names a flow has."""
+    """The names that a flow has."""
 
     def __init__(
         self, model: FlowModel, functions: Mapping[str, Callable[..., Any]] | None, params: Collection[str] | None
@@ -89,7 +79,7 @@ class _Known:
         self._functions = functions or {}
 
     def _may_be_set(self, name: str) -> bool:
-        """Whether a function mentions the name: one that takes ``ctx`` may set a result or a variable by it."""
+        """Does a function contain the name? One that takes ``ctx`` may set a result or a variable of this name."""
         return any(name in _names_in(function) for function in self._functions.values())
 
     def check(self, reference: _Reference) -> None:
@@ -104,7 +94,7 @@ class _Known:
             self._check(reference, "name", root, [*reference.variables, *ROOTS], strict=False)
 
     def _check(self, reference: _Reference, kind: str, name: str, known: Collection[str], *, strict: bool) -> None:
-        """Refuse ``name`` unless it is known; if not ``strict``, only if it is nearly one of them and set nowhere."""
+        """Refuse an unknown ``name``; if not ``strict``, only if it is a misspelling and no function may set it."""
         if name in known:
             return
         near = close_to(name, [*known])
@@ -177,7 +167,7 @@ def _in_expression(where: str, source: str, variables: tuple[str, ...], task: st
 
 
 def _names_in(function: Callable[..., Any]) -> set[str]:
-    """The names and texts in a function's code."""
+    """Return the names and texts in a function's code."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if not isinstance(code, CodeType):
         return set()

@@ -1,10 +1,10 @@
-"""From a flow to the graph the core runs on.
+"""Makes the graph that the core runs on from a flow.
 
-A *network* maps node by node: where a task has several successors a Fork opens, where it has several dependencies a
-Join waits for them. A *program* becomes a chain of its steps; a step that is more than a task (a loop, a choice, a
-parallel group) is one node, whose inside is made of nodes created while it runs (see ``app.blocks``).
+Each task of a *network* becomes a node; a Fork is added where a task has several successors, a Join where it has
+several dependencies. A *program* becomes a chain of its steps; a step that is more than a task (a loop, a choice, a
+parallel group) is one node, whose inside is made of nodes created while it runs (see ``app.runtime.control_flow``).
 
-Ids of tasks are their names; nodes nobody wrote have a colon in theirs, which no task's name has.
+The id of a task's node is its name; ids of nodes that are added here begin with a colon, which no task's name does.
 """
 
 import itertools
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from pyoco_server.core.graph import Edge, FailPolicy, Graph, GraphNode, Losers, NodeType
-from pyoco_server.core.graph_checks import GraphError
+from pyoco_server.core.graph import Edge, Graph, GraphNode, Losers, NodeFailPolicy, NodeType
+from pyoco_server.core.graph_validation import GraphError
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.core.payloads import JoinPolicy
-from pyoco_server.core.wire import JsonObject
 from pyoco_server.flows.definitions import FLOW, Definitions
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.model import (
@@ -48,21 +48,21 @@ _BLOCK_NAMES: Mapping[type[Step], str] = {
 }
 
 
-class Plan(NamedTuple):
+class FlowPlan(NamedTuple):
     """The graph, and for each node that does something the step it stands for."""
 
     graph: Graph
     steps: Mapping[str, Step]
 
 
-def plan(model: FlowModel) -> Plan:
-    """Lay out a flow as a graph; FlowError if it cannot run."""
+def plan(model: FlowModel) -> FlowPlan:
+    """Return the graph of a flow; FlowError if it cannot run."""
     if not (model.body.tasks if isinstance(model.body, Network) else model.body.steps):
         raise FlowError(f"flow '{model.name}' has no tasks: add one with flow >> task")
     for task in tasks_of(model):
         if task.name.startswith(":"):
             raise FlowError(
-                f"flow '{model.name}': a task cannot be called '{task.name}': names with ':' first are ours"
+                f"flow '{model.name}': a task cannot be called '{task.name}': names that begin with ':' are reserved"
             )
         check_at_most_once(task.name, retries=task.retries, recompute=task.recompute, at_most_once=task.at_most_once)
     try:
@@ -74,7 +74,7 @@ def plan(model: FlowModel) -> Plan:
 
 
 def name_steps(steps: Steps, prefix: str = "") -> list[tuple[str, Step]]:
-    """Give each of these steps an id: a task its name, a block its kind and number; repetitions are numbered."""
+    """Return the steps with their ids: a task has its name, a block its kind; repeated ids are numbered."""
     named: list[tuple[str, Step]] = []
     taken: set[str] = {step.task.name for step in steps if isinstance(step, TaskStep)}
     given: set[str] = set()
@@ -90,23 +90,23 @@ def name_steps(steps: Steps, prefix: str = "") -> list[tuple[str, Step]]:
 
 
 def task_node(node_id: str, task: TaskSpec, *, stops: bool = False) -> GraphNode:
-    """The node of a task; with ``stops`` its failure is the flow's, whatever its policy."""
+    """Return the node of a task; with ``stops`` its failure fails the flow, whatever its policy is."""
     isolated = task.on_failure is OnFailure.ISOLATE and not stops
     return GraphNode(
         node_id=node_id,
         node_type=NodeType.WAIT if task.wait else NodeType.TASK,
         retries=task.retries,
-        fail_policy=FailPolicy.ISOLATE if isolated else FailPolicy.STOP,
+        fail_policy=NodeFailPolicy.ISOLATE if isolated else NodeFailPolicy.STOP,
         extra={"task": task.name, "outputs": list(task.outputs)},
     )
 
 
 def block_type(step: Step) -> str:
-    """The node type of a step that is more than a task."""
+    """Return the node type of a step that is more than a task."""
     return type(step).__name__
 
 
-def _plan_program(model: FlowModel, program: Program) -> Plan:
+def _plan_program(model: FlowModel, program: Program) -> FlowPlan:
     named, definitions = name_steps(program.steps), Definitions(model)
     nodes = [GraphNode(node_id=START, node_type=NodeType.START, extra={FLOW: definitions.flow})]
     for node_id, step in named:
@@ -118,14 +118,14 @@ def _plan_program(model: FlowModel, program: Program) -> Plan:
             nodes.append(GraphNode(node_id=node_id, node_type=block_type(step), extra=defined))
     nodes.append(GraphNode(node_id=END, node_type=NodeType.SUCCESS))
     edges = [Edge(one.node_id, other.node_id) for one, other in itertools.pairwise(nodes)]
-    return Plan(Graph(model.name, nodes, edges), dict(named))
+    return FlowPlan(Graph(model.name, nodes, edges), dict(named))
 
 
 def _defined(node: GraphNode, definition: JsonObject) -> GraphNode:
     return msgspec.structs.replace(node, extra=node.extra | definition) if definition else node
 
 
-def _plan_network(model: FlowModel, network: Network) -> Plan:
+def _plan_network(model: FlowModel, network: Network) -> FlowPlan:
     layout, definitions = _Layout(), Definitions(model)
     layout.add(GraphNode(node_id=START, node_type=NodeType.START, extra={FLOW: definitions.flow}))
     followers: dict[str, list[str]] = {task.name: [] for task in network.tasks}
@@ -140,7 +140,9 @@ def _plan_network(model: FlowModel, network: Network) -> Plan:
     end = layout.end(leaves)
     for task in network.tasks:
         layout.open(task.name, [entries[follower] for follower in followers[task.name]] or [end])
-    return Plan(Graph(model.name, layout.nodes, layout.edges), {task.name: TaskStep(task) for task in network.tasks})
+    return FlowPlan(
+        Graph(model.name, layout.nodes, layout.edges), {task.name: TaskStep(task) for task in network.tasks}
+    )
 
 
 class _Layout:
@@ -155,7 +157,7 @@ class _Layout:
         return node.node_id
 
     def entry(self, task: TaskSpec, dependencies: Iterable[str]) -> str:
-        """Where edges to a task lead: to the task, or to the join before it."""
+        """Return the target of edges to a task: the task, or the join before it."""
         if len(tuple(dependencies)) < 2:
             return task.name
         policy = JoinPolicy.ANY_SUCCESS if task.trigger is Trigger.ANY else JoinPolicy.ALL_SUCCESS
@@ -164,7 +166,7 @@ class _Layout:
         return join.node_id
 
     def open(self, source: str, targets: list[str]) -> None:
-        """Lead from a node to all that follow it."""
+        """Add edges from a node to all that follow it."""
         if len(targets) > 1:
             fork = self.add(GraphNode(node_id=f"{FORK}:{source}", node_type=NodeType.FORK))
             self.edges.append(Edge(source, fork))
@@ -172,7 +174,7 @@ class _Layout:
         self.edges += [Edge(source, target) for target in targets]
 
     def end(self, leaves: list[str]) -> str:
-        """Where the last tasks lead: to the end, or to a join that waits for all of them however they end."""
+        """Return the target of the last tasks: the end, or a join before it that waits for all of them."""
         self.add(GraphNode(node_id=END, node_type=NodeType.SUCCESS))
         if len(leaves) < 2:
             return END

@@ -1,8 +1,8 @@
-"""Where in the file a character stands, also when YAML has folded, quoted or indented the text it is part of.
+"""Positions in a flow.yaml, also inside a text that YAML has folded, quoted or indented; and words for its messages.
 
-A graph is written inside a YAML scalar. Its reader sees the scalar's value; its author sees the file. The link between
-the two is simple: YAML moves blanks about but keeps everything else in order, so the n-th visible character of the
-value is the n-th visible character of what was written (after undoing quotes and escapes).
+A graph is written inside a YAML scalar. The parser gets the scalar's value; the author sees the file. YAML changes
+blanks but keeps all other characters in order, so the n-th visible character of the value is the n-th visible character
+of what was written (after undoing quotes and escapes).
 """
 
 import re
@@ -18,7 +18,7 @@ _BLANK = frozenset(" \t\r\n\x85\u2028\u2029")
 _LONGEST_SHOWN = 60
 
 
-class Mark(NamedTuple):
+class SourcePosition(NamedTuple):
     """A place in the file; both count from 1."""
 
     line: int
@@ -32,14 +32,14 @@ class SourceFile:
         self.text = text
         self._starts = [0, *(found.end() for found in _BREAK.finditer(text))]
 
-    def mark(self, offset: int) -> Mark:
-        """Line and column of the character at ``offset``."""
+    def mark(self, offset: int) -> SourcePosition:
+        """Return line and column of the character at ``offset``."""
         line = bisect_right(self._starts, offset)
-        return Mark(line, offset - self._starts[line - 1] + 1)
+        return SourcePosition(line, offset - self._starts[line - 1] + 1)
 
 
 class Located:
-    """A text that knows where in the file each of its characters was written.
+    """A text with the offset in the file of each of its characters.
 
     ``offsets`` has one entry more than the text: the place just after its last visible character.
     """
@@ -51,15 +51,15 @@ class Located:
 
     @classmethod
     def whole(cls, text: str) -> "Located":
-        """A text that is a file of its own."""
+        """Return a text that is the whole file."""
         return cls(text, range(len(text) + 1), SourceFile(text))
 
-    def mark(self, index: int) -> Mark:
-        """Where the character at ``index`` was written."""
+    def mark(self, index: int) -> SourcePosition:
+        """Return the position in the file of the character at ``index``."""
         return self._file.mark(self._offsets[index])
 
     def pick(self, indices: Sequence[int], end: int) -> "Located":
-        """The text made of only these characters; ``end`` is where it ends."""
+        """Return the text of only these characters; ``end`` is where it ends."""
         text = "".join(map(self.text.__getitem__, indices))
         return Located(text, [self._offsets[index] for index in (*indices, end)], self._file)
 
@@ -73,7 +73,7 @@ class Span(NamedTuple):
 
 
 def locate(value: str, span: Span, file: SourceFile) -> Located:
-    """Link the value of a scalar to what was written in the file."""
+    """Return the value of a scalar with the offsets of its characters."""
     written = iter([*_visible_characters(file.text, span)])
     offsets: list[int] = []
     last = span.start
@@ -87,7 +87,7 @@ def locate(value: str, span: Span, file: SourceFile) -> Located:
 
 
 def _visible_characters(text: str, span: Span) -> Iterator[int]:
-    """Offsets of what became the value's visible characters, in order."""
+    """Return the offsets of the value's visible characters, in order."""
     match span.style:
         case '"':
             return _double_quoted(text, span)
@@ -122,14 +122,14 @@ def _double_quoted(text: str, span: Span) -> Iterator[int]:
 
 
 def _unescape(text: str, offset: int) -> tuple[str, int]:
-    """The character that begins here, and how many characters it takes to write it."""
+    """Return the character that begins here, and how many characters it is written with."""
     if text[offset] != "\\":
         return text[offset], 1
     code = text[offset + 1]
     if code in Scanner.ESCAPE_CODES:
         digits = Scanner.ESCAPE_CODES[code]
         return chr(int(text[offset + 2 : offset + 2 + digits], 16)), 2 + digits
-    # Not in the table: a line break, which a backslash removes; any blank says so.
+    # Not in the table: a line break, which a backslash removes; the caller skips blanks.
     return Scanner.ESCAPE_REPLACEMENTS.get(code, " "), 2
 
 
@@ -137,20 +137,20 @@ def _unescape(text: str, offset: int) -> tuple[str, int]:
 
 
 def shown(text: object) -> str:
-    """Text as it is shown in a message: in quotes, on one line, and never long."""
+    """Return a text for a message: in quotes, on one line, and shortened."""
     full = repr(str(text)[: _LONGEST_SHOWN + 1])
     return full if len(str(text)) <= _LONGEST_SHOWN else f"{full[:-2]}…'"
 
 
 def instead_of(word: str, known: Sequence[str], otherwise: str | None = None) -> str:
-    """What to write instead of an unknown word: the known one that comes close, or else one of them all."""
+    """Return the remedy for an unknown word: the nearest known one, or else a list of all of them."""
     if close := close_to(word, known):
         return f"did you mean '{close}'?"
     return otherwise or f"write one of {', '.join(known)}"
 
 
 def close_to(word: str, known: Sequence[str]) -> str | None:
-    """The known word that somebody may have meant who wrote this one."""
-    # Comparing long texts takes long, and nobody mistypes one; nor does anybody read a list of thousands.
+    """Return the known word that this one is probably a misspelling of, or None."""
+    # Comparing long texts, or with thousands of words, would take too long.
     short = [candidate for candidate in known[:1000] if max(len(candidate), len(word)) <= _LONGEST_SHOWN]
     return next(iter(get_close_matches(word, short, n=1)), None)

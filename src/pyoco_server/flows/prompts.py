@@ -1,8 +1,8 @@
 """Templates in the prompt of a wait: ``{{ results.aggregate.total }}``, rendered when the wait starts.
 
-A template is what flow.yaml takes in ``over`` and ``cond``: a path, or an expression with ``$ctx.``. It stands for a
-value: a text that is nothing but one template becomes that value, whatever its type; elsewhere the value is put into
-the text. Braces around anything else (``{{ your name }}``) are part of the text.
+A template is what flow.yaml accepts in ``over`` and ``cond``: a path, or an expression with ``$ctx.``. A text that is
+only one template becomes its value, of whatever type; in a longer text, the value is inserted. Braces around anything
+else (``{{ your name }}``) are part of the text.
 """
 
 import re
@@ -12,31 +12,27 @@ from typing import Any, Final
 import msgspec
 
 from pyoco_server.core import DecodeError
-from pyoco_server.core.wire import JsonObject, parse_object
-from pyoco_server.flows.bounded_expressions import evaluate
-from pyoco_server.flows.errors import FlowError, FlowSyntaxError
+from pyoco_server.core.json_codec import JsonObject, parse_object
+from pyoco_server.flows.errors import FlowSyntaxError, PromptError
+from pyoco_server.flows.expressions import evaluate
 from pyoco_server.flows.forms import check_form
-from pyoco_server.flows.graph_expressions import expression
-from pyoco_server.flows.graph_terms import Word
-from pyoco_server.flows.positions import Mark
+from pyoco_server.flows.graph_language.arguments import expression
+from pyoco_server.flows.graph_language.ast import Word
+from pyoco_server.flows.positions import SourcePosition
 
 ROOTS: Final = ("params", "results", "scratch", "artifacts", "loop", "loops")
-"""The names every context has; loop variables come on top."""
+"""The names that every context has; loop variables are added to them."""
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ROOT: Final = re.compile(r"\s*(?:\$(ctx|env)\.|ctx\.|env\.)?(\w+)")
-_NOWHERE: Final = Mark(1, 1)
+_NOWHERE: Final = SourcePosition(1, 1)
 _ValueOf = Callable[[str, str], Any]
-"""The value of a template, given its place in the prompt and what stands between its braces."""
+"""Returns the value of a template, given its place in the prompt and the text between its braces."""
 LARGEST_PROMPT: Final = 65_536
-"""Bytes of a rendered prompt: it stands in the log, in every snapshot of the waiting run, and on a person's screen."""
-
-
-class PromptError(FlowError):
-    """A prompt that cannot be rendered; the text names the place in the prompt, and the template."""
+"""Bytes of a rendered prompt: the log and every snapshot of the waiting run contain it."""
 
 
 def check_prompt(prompt: Mapping[str, Any]) -> None:
-    """Refuse a prompt with a template that cannot be evaluated, or a schema that is none: FlowError."""
+    """Refuse a prompt with a template that cannot be evaluated, or an invalid schema: FlowError."""
     for where, text in texts_of(prompt):
         for template in _TEMPLATE.findall(text):
             if root_of(template) in ROOTS or template.strip().startswith(("$", "env.")):
@@ -46,7 +42,7 @@ def check_prompt(prompt: Mapping[str, Any]) -> None:
 
 
 def check_environment(prompt: Mapping[str, Any], env: Collection[str]) -> None:
-    """Refuse a template that shows a variable of the environment that is not among ``env``: PromptError."""
+    """Refuse a template with an environment variable that is not in ``env``: PromptError."""
     for where, text in texts_of(prompt):
         for template in _TEMPLATE.findall(text):
             if _is_of_environment(template):
@@ -54,7 +50,7 @@ def check_environment(prompt: Mapping[str, Any], env: Collection[str]) -> None:
 
 
 def references_in(prompt: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Where each template stands, what is between its braces, and the name it begins with."""
+    """Return for each template its place, the text between its braces, and the name it begins with."""
     for where, text in texts_of(prompt):
         for template in _TEMPLATE.findall(text):
             root = root_of(template)
@@ -63,19 +59,21 @@ def references_in(prompt: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def has_templates(prompt: Mapping[str, Any]) -> bool:
-    """Whether anything in the prompt may have to be rendered."""
+    """Does anything in the prompt look like a template?"""
     return any(_TEMPLATE.search(text) for _, text in texts_of(prompt))
 
 
 def rendered(prompt: Mapping[str, Any], *, ctx: Mapping[str, Any], env: Mapping[str, Any]) -> JsonObject:
-    """The prompt with the values of its templates; PromptError names the template that has none."""
+    """Return the prompt with the values of its templates; PromptError names the template that has no value."""
 
     def value_of(where: str, template: str) -> Any:  # noqa: ANN401 any JSON value
         source = _expression(where, template, None)
         try:
-            return parse_object({"value": evaluate(source, ctx=ctx, env=env)})["value"]
+            value = parse_object({"value": evaluate(source, ctx=ctx, env=env)})["value"]
+            msgspec.json.encode(value)  # keys with half a surrogate pair and very large integers cannot be written
         except (ValueError, RuntimeError, DecodeError) as error:
             raise PromptError(f"{where}: {{{{ {template.strip()} }}}} cannot be shown: {error}") from error
+        return value
 
     def is_known(template: str) -> bool:
         return template.strip().startswith(("$ctx.", "$env.", "env.")) or root_of(template) in ctx
@@ -108,7 +106,7 @@ def _as_text(value: Any) -> str:  # noqa: ANN401 any JSON value
 
 
 def texts_of(value: object, where: str = "prompt") -> Iterator[tuple[str, str]]:
-    """All texts in a value, each with its place."""
+    """Return all texts in a value, each with its place."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, Mapping):
@@ -124,7 +122,7 @@ def _is_of_environment(template: str) -> bool:
 
 
 def root_of(template: str) -> str | None:
-    """The name a template begins with, without ``ctx.``; None if it begins with none, or with ``env``."""
+    """Return the name a template begins with, without ``ctx.``; None if there is none, or if it is ``env``."""
     found = _ROOT.match(template)
     if found is None or found[1] == "env" or template.strip().startswith("env."):
         return None

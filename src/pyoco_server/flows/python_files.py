@@ -1,7 +1,7 @@
-"""Importing a Python file by its path.
+"""Imports a Python file by its path.
 
-The file is imported through Python's import system under a name of its own, so that the import system's locks hold: a
-second thread that wants the same file waits until the module is complete, and a module that fails to import is removed.
+The file is imported by Python's import system under a name of its own, so its locks apply: a second thread that imports
+the same file waits until the module is complete, and a module that fails to import is removed.
 """
 
 import importlib
@@ -28,7 +28,7 @@ def import_file(path: Path) -> ModuleType:
         with _choosing:
             name = _known_name(file) or _free_name(file.stem)
             place = _place_on_path(file.stem)
-            if str(file.parent) not in sys.path:  # as python does for a script: modules beside it can be imported
+            if str(file.parent) not in sys.path:  # as Python does for a script, so that it can import its neighbours
                 sys.path.insert(place, str(file.parent))
             if _FINDER not in sys.meta_path:
                 sys.meta_path.insert(0, _FINDER)
@@ -36,11 +36,11 @@ def import_file(path: Path) -> ModuleType:
             module = importlib.import_module(name)
         if getattr(module, "__file__", None) == str(file):
             return module
-        # Another thread has imported another file under this name meanwhile: choose again.
+        # Another thread has imported another file under this name meanwhile: choose another name.
 
 
 def is_python_file(path: Path) -> bool:
-    """Whether Python can import a file with this suffix."""
+    """Can Python import a file with this suffix?"""
     return path.name.endswith(tuple(all_suffixes()))
 
 
@@ -53,7 +53,7 @@ class _Finder(MetaPathFinder):
     def find_spec(  # type: ignore[explicit-override]  # needs Python 3.12
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """The spec of the file served under this name in this thread."""
+        """Return the spec of the file that is served under this name in this thread."""
         del path, target
         files: dict[str, Path] = getattr(self._served, "files", {})
         file = files.get(fullname)
@@ -75,13 +75,13 @@ _FINDER: Final = _Finder()
 
 
 def _known_name(file: Path) -> str | None:
-    """The name under which the file is imported, or is being imported, already."""
+    """Return the name under which the file is imported, or is being imported, already."""
     modules = [*sys.modules.items()]
     return next((name for name, module in modules if getattr(module, "__file__", None) == str(file)), None)
 
 
 def _free_name(stem: str) -> str:
-    """The file's own name, so that child processes find its functions, unless another module has that name."""
+    """Return the file's own name, so that child processes find its functions, unless another module has that name."""
     if "." not in stem and not _is_taken(stem):
         return stem
     plain = f"pyoco_flows_{stem.replace('.', '_')}"
@@ -94,7 +94,7 @@ def _is_taken(name: str) -> bool:
 
 
 def _place_on_path(stem: str) -> int:
-    """Where on the path a file's folder goes: first, but behind that of a module of the same name.
+    """Return the index in ``sys.path`` for a file's folder: 0, or behind the folder of a module with the same name.
 
     A child process looks for that module by its name, and would otherwise find the wrong file.
     """

@@ -1,1 +1,1 @@
-"""The HTTP gateway: handlers parse, call one use case, and render."""
+"""The HTTP gateway: each handler parses a request, calls one use case and renders the answer."""

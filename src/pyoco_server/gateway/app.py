@@ -1,4 +1,4 @@
-"""The application: routers, errors, limits; and what runs beside them."""
+"""The FastAPI application: routers, error handlers and middleware, and the order in which they surround a request."""
 
 import importlib.metadata
 from collections.abc import AsyncIterator, Callable
@@ -9,12 +9,12 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from pyoco_server.gateway import errors, openapi
-from pyoco_server.gateway.allowed_methods import AllowedMethods
-from pyoco_server.gateway.answers import documented
-from pyoco_server.gateway.auth import Authentication
 from pyoco_server.gateway.dashboard import router as dashboard
-from pyoco_server.gateway.headers import CorrelationEcho
-from pyoco_server.gateway.limits import BodyLimit
+from pyoco_server.gateway.middleware.auth import Authentication
+from pyoco_server.gateway.middleware.body_limit import BodyLimit
+from pyoco_server.gateway.middleware.response_headers import AllowedMethods, CorrelationEcho
+from pyoco_server.gateway.middleware.security_headers import SecurityHeaders
+from pyoco_server.gateway.responses import documented
 from pyoco_server.gateway.routers import (
     dlq,
     executions,
@@ -32,7 +32,6 @@ from pyoco_server.gateway.routers import (
     wheels,
     workers,
 )
-from pyoco_server.gateway.security_headers import SecurityHeaders
 from pyoco_server.gateway.services import Awaited, Services
 from pyoco_server.messages import server_language
 
@@ -42,7 +41,7 @@ OpenServices = Callable[[], AbstractAsyncContextManager[Services | Awaited]]
 
 
 class Gateway(FastAPI):
-    """The application; what every answer must have is added outside of everything, also of what answers for crashes."""
+    """The application. Security headers are added outside all other middleware, so that no answer lacks them."""
 
     @override
     def build_middleware_stack(self) -> ASGIApp:
@@ -50,16 +49,16 @@ class Gateway(FastAPI):
 
 
 def create_app(open_services: OpenServices) -> FastAPI:
-    """The gateway; ``open_services`` is entered when it starts and left when it stops.
+    """Return the gateway; ``open_services`` is entered when it starts and left when it stops.
 
-    What serves can be put in place of what is awaited, in the application's state, while requests come in.
+    A gateway that starts without NATS has :class:`Awaited` in its state; :class:`Services` may replace it at any time.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with open_services() as given:
-            app.state.services = given
-            app.state.language = server_language(given.settings.http.language)
+        async with open_services() as services:
+            app.state.services = services
+            app.state.language = server_language(services.settings.http.language)
             yield
 
     app = Gateway(
@@ -71,13 +70,13 @@ def create_app(open_services: OpenServices) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    app.state.language = server_language("auto")  # until the settings are known: an app that is not open answers, too
+    app.state.language = server_language("auto")  # until the settings are loaded
     errors.install(app)
     openapi.install(app)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Authentication)  # around what reads requests: what comes without a key is not read
+    app.add_middleware(Authentication)  # outside the body limit: without a key, nothing is read
     app.add_middleware(CorrelationEcho)
-    # Looked at one after the other: what is asked for most comes first.
+    # Routes are tried in this order: the busiest come first.
     for module in (runs_submit, runs_yaml, runs_act, runs_read, runs_watch_all, runs_watch, run_events, health):
         app.include_router(module.router)
     for module in (run_outputs, executions, graphs, workers, dlq, metrics):

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: one shape, the reader's language, the ids of the catalogue."""
+"""Errors as HTTP answers: one shape, the client's language, the ids of the catalogue; and one log line for each."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from pyoco_server.app.ports import LogConflictError, TooLargeError, UnavailableError
-from pyoco_server.app.run_desk import RunNotFoundError
+from pyoco_server.app.runs.run_log import RunNotFoundError
 from pyoco_server.core import CommandRejected, RejectionCode
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.logs import log_error
@@ -23,16 +23,16 @@ _log = logging.getLogger(__name__)
 LONGEST_SHOWN: Final = 80
 LONGEST_PATH: Final = 200
 MOST_PROBLEMS: Final = 50
-"""Of what is wrong with a request, so many things are told."""
+"""The most problems of a request that an answer lists."""
 MOST_LOGGED: Final = 5
-"""And so many of them are logged."""
+"""The most of them that a log line lists."""
 _IDS: Final = {404: "ERR-PYOCO-0104", 413: "ERR-PYOCO-0101", 429: "ERR-PYOCO-0102", 500: "ERR-PYOCO-0106"}
 _LOGGED: Final = "pyoco_server.is_logged"
 _UNKNOWN: Final = frozenset({RejectionCode.NODE_NOT_FOUND, RejectionCode.EXECUTION_NOT_FOUND})
 
 
 class RequestNotValidError(InvalidInputError):
-    """A request is not what its route takes; what was sent stays out of the text, since it may hold secrets."""
+    """A request does not fit its route. The text does not repeat what was sent: it may hold secrets."""
 
 
 class ListQueryError(InvalidInputError):
@@ -50,35 +50,35 @@ class WorkersRequestError(InvalidInputError):
 
 
 class WorkerNotFoundError(PyocoServerError):
-    """There is no such worker."""
+    """No worker has this id."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0020"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0020"
 
 
 class YamlTooLargeError(PyocoServerError):
-    """The flow.yaml is larger than is accepted."""
+    """The flow.yaml is larger than the limit."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0016"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0016"
 
 
 class BodyTooLargeError(PyocoServerError):
-    """The request is larger than is accepted."""
+    """The request is larger than the limit."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0101"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0101"
 
 
 class TooManyError(PyocoServerError):
-    """There is a limit, and it is reached."""
+    """A limit is reached."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0102"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0102"
 
 
 class NotFoundError(PyocoServerError):
-    """There is nothing here by that name."""
+    """Nothing has this name."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0104"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0104"
@@ -99,34 +99,34 @@ class AssetNotFoundError(PyocoServerError):
 
 
 class ConflictError(PyocoServerError):
-    """What was asked for does not go together with what is there."""
+    """The request contradicts what is stored."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0105"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0105"
 
 
 def language_of(request: Request) -> Language:
-    """The language the reader prefers."""
+    """Return the language the client prefers."""
     return _language_for(request.scope)
 
 
 def _language_for(scope: Scope) -> Language:
-    """That of ``Accept-Language``; without it the server's (``PYOCO_LANG``)."""
+    """Return the language of ``Accept-Language``; without it the server's (``PYOCO_LANG``)."""
     default: Language = scope["app"].state.language
     return negotiate(Headers(scope=scope).get("accept-language"), default=default)
 
 
 def install(app: FastAPI) -> None:
     """Answer every error in the one shape."""
-    app.add_exception_handler(PyocoServerError, _ours)
-    app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(ClientDisconnect, _half)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(PyocoServerError, _known_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _framework_error)
+    app.add_exception_handler(ClientDisconnect, _incomplete_request)
+    app.add_exception_handler(Exception, _crash)
 
 
-def told(error: PyocoServerError, language: Language) -> tuple[int, dict[str, Any]]:
-    """The status and the body an error is answered with; both where it is the answer and where it is a part of one."""
+def status_and_body(error: PyocoServerError, language: Language) -> tuple[int, dict[str, Any]]:
+    """Return the status and the body for an error, which may be an answer of its own or one result among many."""
     if isinstance(error, CommandRejected):
         return _rejection(error, language)
     if isinstance(error, RunNotFoundError):
@@ -145,22 +145,22 @@ def told(error: PyocoServerError, language: Language) -> tuple[int, dict[str, An
 
 
 def answer_to(scope: Scope, error: PyocoServerError, *, is_logged: bool = False) -> JSONResponse:
-    """The answer to a request that ends in this error; it is logged, unless somebody did that already."""
-    status, body = told(error, _language_for(scope))
+    """Return the answer to a request that ends in this error, and log it unless ``is_logged``."""
+    status, body = status_and_body(error, _language_for(scope))
     if not is_logged:
         _log_answer(scope, error, status, body["error"]["err_id"])
     return JSONResponse(body, status, headers={"Retry-After": "1"} if status in {429, 503} else None)
 
 
 def _log_answer(scope: Scope, error: Exception, status: int, err_id: str) -> None:
-    """One line for every request that ends in an error; only what nobody expects is worth more to people.
+    """Write one line for a request that ends in an error; only unexpected errors are logged with their traceback.
 
-    An outage is expected, as a mistake of whoever asks is: each of them may be told a thousand times.
+    An outage and a mistake of the client are expected: each may be logged a thousand times.
     """
-    if scope.get(_LOGGED):  # a body that is too large ends the reading of it, and is answered after that
+    if scope.get(_LOGGED):  # a body that is too large fails twice: when it is read, and when it is answered
         return
     scope[_LOGGED] = True
-    named = scope.get("path_params", {})
+    path_params = scope.get("path_params", {})
     is_crash = status >= 500 and not isinstance(error, UnavailableError)
     log_error(
         _log,
@@ -173,11 +173,11 @@ def _log_answer(scope: Scope, error: Exception, status: int, err_id: str) -> Non
         method=scope.get("method"),
         path=str(scope.get("path"))[:LONGEST_PATH],
         status=status,
-        **({"run_id": named["run_id"]} if "run_id" in named else {}),
+        **({"run_id": path_params["run_id"]} if "run_id" in path_params else {}),
     )
 
 
-async def _ours(request: Request, error: Exception) -> JSONResponse:
+async def _known_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PyocoServerError)  # noqa: S101 for the type checker; registered for nothing else
     return answer_to(request.scope, error)
 
@@ -189,7 +189,7 @@ def _rejection(error: CommandRejected, language: Language) -> tuple[int, dict[st
     return status, error_body(entry, language, details=details, detail=str(error))
 
 
-async def _not_valid(request: Request, error: Exception) -> JSONResponse:
+async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 for the type checker; registered for nothing else
     problems = [_problem(found) for found in error.errors()[:MOST_PROBLEMS]]
     entry = CATALOGUE[_id_for(request)]
@@ -201,7 +201,7 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _id_for(request: Request) -> str:
-    """The id of an input error depends on what was asked for."""
+    """Return the id of an input error, which depends on the route."""
     path = request.url.path.rstrip("/")
     if path == "/runs" and request.method == "GET":
         return "ERR-PYOCO-0017"
@@ -209,7 +209,7 @@ def _id_for(request: Request) -> str:
 
 
 def message_of(found: Mapping[str, Any]) -> str:
-    """What is wrong, without the words pydantic puts before the messages of our own checks."""
+    """Return the message, without the words that pydantic puts before those of our own checks."""
     return str(found.get("msg", "")).removeprefix("Value error, ")
 
 
@@ -224,23 +224,23 @@ def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"loc": shown, "msg": message, "type": str(found.get("type", ""))}
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
-    """What the framework refuses by itself; a body it cannot read is an input error like any other."""
+async def _framework_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer what the framework refuses by itself; a body that it cannot read is an input error like any other."""
     assert isinstance(error, HTTPException)  # noqa: S101 for the type checker; registered for nothing else
     status = 422 if error.status_code == 400 else error.status_code
     err_id = _id_for(request) if status == 422 else _IDS.get(status, "ERR-PYOCO-0002")
     body = error_body(CATALOGUE[err_id], language_of(request), detail=error.detail)
-    if not isinstance(error.__cause__, PyocoServerError):  # else it is ours, and answered by whoever raised it
+    if not isinstance(error.__cause__, PyocoServerError):  # else it was logged where it was raised
         _log_answer(request.scope, error, status, err_id)
     return JSONResponse(body, status, headers=dict(error.headers or {}))
 
 
-async def _half(request: Request, error: Exception) -> JSONResponse:
-    """Whoever asked left in the middle of it: nobody hears the answer, and nobody here has made a mistake."""
+async def _incomplete_request(request: Request, error: Exception) -> JSONResponse:
+    """Log a client that disconnected in the middle of its request; no client receives the answer."""
     refused = RequestNotValidError("the client left before the request was complete")
     return answer_to(request.scope, refused.with_traceback(error.__traceback__))
 
 
-async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+async def _crash(request: Request, error: Exception) -> JSONResponse:
     log_error(_log, "ERR-PYOCO-0106", action="request_crashed", exc=error, path=request.url.path)
     return JSONResponse(error_body(CATALOGUE["ERR-PYOCO-0106"], language_of(request)), 500)

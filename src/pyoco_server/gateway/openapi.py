@@ -1,11 +1,11 @@
-"""The documentation of the gateway, completed with what holds for every route."""
+"""The OpenAPI document, completed with the headers that every route takes and returns."""
 
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from pyoco_server.gateway.headers import CORRELATION, PRINTABLE
+from pyoco_server.gateway.schemas.parameters import CORRELATION, PRINTABLE
 
 _LANGUAGE: Final[dict[str, Any]] = {
     "name": "Accept-Language",
@@ -14,15 +14,15 @@ _LANGUAGE: Final[dict[str, Any]] = {
     "description": "The language of error messages: `ja` (default) or `en`.",
     "schema": {"type": "string", "examples": ["en"]},
 }
-_PART_OF: Final[dict[str, Any]] = {
+_CORRELATION: Final[dict[str, Any]] = {
     "name": CORRELATION,
     "in": "header",
     "required": False,
-    "description": "What the request is a part of; sent back with the answer.",
+    "description": "The id of a larger operation that the request belongs to; returned with the answer.",
     "schema": {"type": "string", "pattern": PRINTABLE},
 }
-_SENT_BACK: Final[dict[str, Any]] = {
-    "description": "As the request had it.",
+_ECHO: Final[dict[str, Any]] = {
+    "description": "As in the request.",
     "required": False,
     "schema": {"type": "string"},
 }
@@ -30,7 +30,7 @@ _METHODS: Final = ("get", "post", "put", "patch", "delete")
 
 
 def install(app: FastAPI) -> None:
-    """Let the application describe itself completely."""
+    """Make the application serve the completed document."""
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -53,6 +53,6 @@ def _complete(schema: dict[str, Any]) -> dict[str, Any]:
 def _complete_operation(operation: dict[str, Any]) -> None:
     parameters: list[dict[str, Any]] = operation.setdefault("parameters", [])
     known = {parameter["name"] for parameter in parameters}
-    parameters.extend(header for header in (_LANGUAGE, _PART_OF) if header["name"] not in known)
+    parameters.extend(header for header in (_LANGUAGE, _CORRELATION) if header["name"] not in known)
     for answer in operation["responses"].values():
-        answer.setdefault("headers", {})[CORRELATION] = _SENT_BACK
+        answer.setdefault("headers", {})[CORRELATION] = _ECHO

@@ -1,21 +1,21 @@
-"""Who is asking, and what they may see."""
+"""Who sent a request, and which runs exist for them."""
 
 from typing import Annotated, Final
 
 import msgspec
 from fastapi import Depends, Request
 
-from pyoco_server.app.key_errors import ApiKeyRequiredError
-from pyoco_server.app.key_texts import Scope
+from pyoco_server.app.api_keys.errors import ApiKeyRequiredError
+from pyoco_server.app.api_keys.format import KeyScope
 from pyoco_server.core import Actor, ActorKind
 
-ALL_SCOPES: Final = frozenset(Scope)
-NOBODYS_TENANT: Final = ""
-"""A tenant no key can be made for: nothing belongs to it."""
+ALL_SCOPES: Final = frozenset(KeyScope)
+UNUSED_TENANT: Final = ""
+"""A tenant that no key can have: no run belongs to it."""
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever sent the request; without authentication, nobody in particular."""
+    """The sender of a request; without authentication, every client is the same one."""
 
     tenant_id: str | None = None
     """Only this tenant's runs exist for them; None: all do."""
@@ -24,24 +24,20 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> Actor:
-        """As the log names them."""
+        """The sender as events name it."""
         return Actor(ActorKind.USER, self.api_key_id)
 
-    def may_see(self, tenant_id: str | None) -> bool:
-        """May they know of a run of this tenant?"""
-        return self.tenant_id is None or self.tenant_id == tenant_id
-
     def counted_as(self, request: Request) -> str:
-        """Under what those are counted who have a limit together: by their key, or by where they come from."""
+        """Return what the sender's limits are counted by: the API key, or the address without one."""
         return self.api_key_id or (request.client.host if request.client else "")
 
 
-STRANGER: Final = Principal(tenant_id=NOBODYS_TENANT, scopes=frozenset())
-"""Somebody without a key, where keys are asked for: nothing exists for them."""
+STRANGER: Final = Principal(tenant_id=UNUSED_TENANT, scopes=frozenset())
+"""A client without a key where keys are required: no run exists for it."""
 
 
-async def principal(request: Request) -> Principal:
-    """Who sent the request; ApiKeyRequiredError if nobody found out, although somebody should have."""
+async def principal_of(request: Request) -> Principal:
+    """Return the sender; ApiKeyRequiredError if keys are required and no middleware has checked one."""
     found: Principal | None = getattr(request.state, "principal", None)
     if found is not None:
         return found
@@ -50,4 +46,4 @@ async def principal(request: Request) -> Principal:
     return Principal()
 
 
-Asking = Annotated[Principal, Depends(principal)]
+PrincipalDep = Annotated[Principal, Depends(principal_of)]

@@ -1,4 +1,4 @@
-"""How runs are shown: what a snapshot becomes on its way out."""
+"""What answers show of a run: views of its snapshot, and which parts of it a request includes."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 
 from pyoco_server.app.ports import LOG_STATUS, WorkerRecord
-from pyoco_server.app.projection import DECLINED_BY, LET_GO_AT, TASK_TALLIES
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.app.snapshots.projection import DECLINED_BY, RELEASED_AT, TASK_TALLIES
+from pyoco_server.core.json_codec import JsonObject
 
 _TASKS: Final[JsonObject] = {
     "run_id": None,
@@ -21,13 +21,13 @@ _TASKS: Final[JsonObject] = {
 }
 
 
-NOT_SHOWN: Final = frozenset({"log_position", LOG_STATUS, LET_GO_AT, DECLINED_BY})
-"""Positions in the log of all runs, which tell how busy everybody is; ``version`` counts what the run itself did.
-And what only those need that wake held runs."""
+NOT_SHOWN: Final = frozenset({"log_position", LOG_STATUS, RELEASED_AT, DECLINED_BY})
+"""Fields that no answer has: positions in the log of all runs, which would show how busy other tenants are, and what
+only the reconciler of held runs needs."""
 
 
 class Part(StrEnum):
-    """What may be included in an answer beyond the usual."""
+    """What an answer may include beyond the usual."""
 
     RECORDS = "records"
     FULL = "full"
@@ -41,39 +41,39 @@ Include = Annotated[
 
 
 def wants_records(include: list[Part] | None) -> bool:
-    """Are task records asked for?"""
+    """Whether the answer includes task records."""
     return bool(include)
 
 
 def wants_full(include: list[Part] | None) -> bool:
-    """Are whole snapshots asked for in a list?"""
+    """Whether a list includes whole snapshots."""
     return bool({Part.FULL, Part.ALL} & set(include or ()))
 
 
 def snapshot_view(snapshot: JsonObject, *, records: bool) -> JsonObject:
-    """A snapshot as it is shown; task records only where they are asked for."""
+    """Return the snapshot as answers show it, with its task records or without."""
     hidden = NOT_SHOWN if records else NOT_SHOWN | {"task_records"}
     return {name: value for name, value in snapshot.items() if name not in hidden}
 
 
 def by_change(runs: list[JsonObject]) -> list[JsonObject]:
-    """Those that changed last first; what says nothing of when comes last."""
+    """Sort runs by their last change, newest first; those without a time come last."""
     return sorted(runs, key=_changed_at, reverse=True)
 
 
 def _changed_at(run: JsonObject) -> float:
-    said = run.get("updated_at")
-    return float(said) if isinstance(said, int | float) else 0.0
+    updated_at = run.get("updated_at")
+    return float(updated_at) if isinstance(updated_at, int | float) else 0.0
 
 
 def tasks_view(snapshot: JsonObject) -> JsonObject:
-    """The tasks of a run and their records."""
+    """Return the tasks of a run and their records."""
     counted = {TASK_TALLIES: snapshot[TASK_TALLIES]} if TASK_TALLIES in snapshot else {}
-    return {name: snapshot.get(name, otherwise) for name, otherwise in _TASKS.items()} | counted
+    return {name: snapshot.get(name, default) for name, default in _TASKS.items()} | counted
 
 
 def with_worker(snapshot: JsonObject, record: WorkerRecord | None, *, now: float, timeout_sec: float) -> JsonObject:
-    """Whether the run's worker lives."""
+    """Add whether the run's worker is alive."""
     seen: Any = (record or {}).get("last_heartbeat_at")
     gone = record is None or record.get("state") in {"STOPPED_GRACEFUL", "DISCONNECTED"}
     alive = not gone and isinstance(seen, int | float) and now - seen <= timeout_sec

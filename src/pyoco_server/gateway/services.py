@@ -1,17 +1,14 @@
-"""What the handlers work with. One object, made at the start, handed to every request."""
+"""The use cases and ports that handlers work with: one object for all requests, and a view of it for each tenant.
+
+A handler asks for :data:`ServicesDep` and gets the view of its sender's tenant, so that it cannot reach other runs.
+"""
 
 import dataclasses
 from typing import Annotated, Final, NoReturn, Protocol, cast
 
 from fastapi import Depends, Request
 
-from pyoco_server.app.auth_tenancy import KnownRuns, TenantCommandDesk, TenantIndex, TenantLog, TenantSnapshots
-from pyoco_server.app.auth_tenant_views import TenantDeadLetters, TenantGraphs, TenantWorkers
-from pyoco_server.app.auth_veils import Veil
-from pyoco_server.app.command_desk import CommandDesk
-from pyoco_server.app.idempotency import Once
-from pyoco_server.app.index_keeper import IndexKeeper
-from pyoco_server.app.key_ring import KeyRing
+from pyoco_server.app.api_keys.cache import KeyCache
 from pyoco_server.app.ports import (
     Clock,
     DeadLetters,
@@ -19,41 +16,49 @@ from pyoco_server.app.ports import (
     GraphRegistry,
     NewId,
     OutputPieces,
-    RunIndex,
+    RunIndexReader,
     Snapshots,
     UnavailableError,
     WorkerRegistry,
     WorkQueue,
 )
-from pyoco_server.app.run_desk import RunDesk
-from pyoco_server.app.submitting import Submitter
-from pyoco_server.app.wheels import WheelDesk
-from pyoco_server.gateway.outages import Writes
-from pyoco_server.gateway.principal import Asking
-from pyoco_server.gateway.rate_limits import KeyLimits
-from pyoco_server.gateway.run_changes import RunChanges
-from pyoco_server.gateway.run_ends import RunEnds
-from pyoco_server.gateway.watching import WatchHub
+from pyoco_server.app.runs.commands import RunCommands
+from pyoco_server.app.runs.run_log import RunLog
+from pyoco_server.app.runs.submit import IdempotentSubmitter, Submitter
+from pyoco_server.app.snapshots.index_updater import IndexUpdater
+from pyoco_server.app.tenancy.tenant_ports import (
+    TenantIndex,
+    TenantLog,
+    TenantRunCache,
+    TenantRunCommands,
+    TenantSnapshots,
+)
+from pyoco_server.app.tenancy.tenant_views import TenantDeadLetters, TenantGraphs, TenantWorkers
+from pyoco_server.app.wheels.service import WheelService
+from pyoco_server.gateway.key_limits import KeyLimits
+from pyoco_server.gateway.live.snapshot_hub import SnapshotHub
+from pyoco_server.gateway.principal import PrincipalDep
+from pyoco_server.gateway.timeouts import Writes
 from pyoco_server.settings import Settings
 
 MOST_VIEWS: Final = 1_000
-"""For so many tenants what they see is kept at hand; it holds nothing that could grow old."""
+"""The most tenants whose views are cached; a view holds nothing that becomes outdated."""
 
-_AWAY: Final = "there is no connection to NATS; it is being tried again"
+_NO_CONNECTION: Final = "there is no connection to NATS; the gateway is reconnecting"
 
 
 class Reachable(Protocol):
-    """Says whether the outside can be reached."""
+    """Knows whether NATS is connected."""
 
     @property
     def is_connected(self) -> bool:
-        """Can it, as far as is known?"""
+        """Whether it is connected, as far as the client knows."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Awaited:
-    """All there is of a gateway that began while NATS was away: nothing can be served yet, but why can be told."""
+    """The state of a gateway that started without NATS: it answers that NATS is missing, and serves nothing else."""
 
     settings: Settings
 
@@ -73,38 +78,36 @@ class Services:
     dead_letters: DeadLetters
     graphs: GraphRegistry
     outputs: OutputPieces
-    """Names begin with the id of a run: ask only for those of a run that the caller may see."""
-    index: RunIndex
-    keeper: IndexKeeper
-    hub: WatchHub
-    changes: RunChanges
-    ends: RunEnds
+    """Names begin with the id of a run: read only those of a run that the sender may see."""
+    index: RunIndexReader
+    index_updater: IndexUpdater
+    hub: SnapshotHub
     submitter: Submitter
-    desk: RunDesk
-    commands: CommandDesk
-    wheels: WheelDesk
-    key_ring: KeyRing
+    run_log: RunLog
+    commands: RunCommands
+    wheels: WheelService
+    key_ring: KeyCache
     limits: KeyLimits
     writes: Writes = dataclasses.field(default_factory=Writes)
-    known_runs: KnownRuns = dataclasses.field(default_factory=KnownRuns)
+    known_runs: TenantRunCache = dataclasses.field(default_factory=TenantRunCache)
     views: dict[str, "Services"] = dataclasses.field(default_factory=dict)
-    """By tenant; made when they are first needed."""
+    """By tenant; created when first needed."""
 
     def confined_to(self, tenant_id: str) -> "Services":
-        """The same as one tenant sees it: no handler can forget whose runs it is about."""
+        """Return the view of a tenant, in which no run of another tenant exists."""
         view = self.views.get(tenant_id)
         if view is None:
             if len(self.views) >= MOST_VIEWS:
                 self.views.clear()
-            view = self.views[tenant_id] = self._made_for(tenant_id)
+            view = self.views[tenant_id] = self._create_view(tenant_id)
         return view
 
-    def _made_for(self, tenant_id: str) -> "Services":
+    def _create_view(self, tenant_id: str) -> "Services":
         most = self.settings.storage.run_snapshot_max_bytes
         snapshots = TenantSnapshots(self.snapshots, tenant_id, self.known_runs)
         log = TenantLog(self.log, snapshots, self.new_id, tenant_id, self.known_runs)
         graphs = TenantGraphs(self.graphs, tenant_id)
-        desk = RunDesk(
+        run_log = RunLog(
             log=log,
             snapshots=snapshots,
             queue=self.queue,
@@ -126,69 +129,65 @@ class Services:
             log=log,
             snapshots=snapshots,
             graphs=graphs,
-            index=TenantIndex(self.index, tenant_id),
+            index=TenantIndex(self.index_updater.index, tenant_id),
             workers=TenantWorkers(self.workers, snapshots),
-            dead_letters=TenantDeadLetters(self.dead_letters, snapshots, self._veil_for(tenant_id)),
-            desk=desk,
+            dead_letters=TenantDeadLetters(self.dead_letters, snapshots),
+            run_log=run_log,
             submitter=submitter,
-            commands=TenantCommandDesk(desk, graphs, tenant_id),
+            commands=TenantRunCommands(run_log, graphs, tenant_id),
             views={},
         )
 
-    def _veil_for(self, tenant_id: str) -> Veil:
-        pepper = self.settings.auth.pepper
-        return Veil(pepper.get_secret_value().encode() if pepper is not None else b"", tenant_id)
-
     @property
-    def once(self) -> Once:
-        """Submits, and the same only once."""
-        return Once(self.submitter, self.desk, self.snapshots)
+    def once(self) -> IdempotentSubmitter:
+        """Submits a run once for each idempotency key."""
+        return IdempotentSubmitter(self.submitter, self.run_log, self.snapshots)
 
-    async def up_to_date_index(self) -> RunIndex:
-        """The index, as soon as it has all that this gateway has written: who submitted a run finds it in lists."""
-        await self.keeper.reach()
+    async def up_to_date_index(self) -> RunIndexReader:
+        """Return the index when it has all that this gateway has written: clients find the runs they submitted."""
+        await self.index_updater.reach()
         return self.index
 
     @property
     def now(self) -> float:
-        """The time, in Unix seconds."""
+        """The time in Unix seconds."""
         return self.clock.now().timestamp()
 
 
-def at_hand(given: Services | Awaited) -> Services:
-    """The services; UnavailableError if there are none yet."""
-    if isinstance(given, Awaited):
-        raise UnavailableError(_AWAY)
-    return given
+def services_of(services: Services | Awaited) -> Services:
+    """Return the services; UnavailableError while the gateway waits for NATS."""
+    if isinstance(services, Awaited):
+        raise UnavailableError(_NO_CONNECTION)
+    return services
 
 
-async def connected(request: Request, asking: Asking) -> Services:
-    """What is at the disposal of whoever sent the request; if NATS is known to be away, see ``_Unreached``."""
+async def connected(request: Request, principal: PrincipalDep) -> Services:
+    """Return the services as the sender's tenant sees them; without a connection to NATS, ``_Unreached``."""
     found: Services | Awaited = request.app.state.services
     if isinstance(found, Awaited) or not found.store.is_connected:
         return cast("Services", _Unreached(found.settings))
-    return found if asking.tenant_id is None else found.confined_to(asking.tenant_id)
+    return found if principal.tenant_id is None else found.confined_to(principal.tenant_id)
 
 
-def must_reach(given: Services) -> None:
-    """UnavailableError if NATS is known to be away: for handlers that answer for each of many by itself."""
-    if not given.store.is_connected:
-        raise UnavailableError(_AWAY)
+def must_reach(services: Services) -> None:
+    """UnavailableError without a connection to NATS: for handlers that answer each of many parts separately."""
+    if not services.store.is_connected:
+        raise UnavailableError(_NO_CONNECTION)
 
 
 class _Unreached:
-    """The services while NATS is away: the settings, and UnavailableError for whoever wants anything else.
+    """The services without a connection to NATS: the settings; anything else raises UnavailableError.
 
-    Dependencies come before bodies and queries. If they raised, a request that can never succeed would be told to try
-    again later.
+    FastAPI resolves dependencies before bodies and queries. If they raised, a request that is not valid would be
+    answered with "try again later".
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise UnavailableError(_AWAY)
+        raise UnavailableError(_NO_CONNECTION)
 
 
-Given = Annotated[Services, Depends(connected)]
-"""For handlers that need NATS, be it only to know that what they tell is not old."""
+ServicesDep = Annotated[Services, Depends(connected)]
+"""For handlers that need NATS, if only to know that their answer is not outdated."""

@@ -1,6 +1,6 @@
-"""Waiting for a run's end within one request: the answer comes when the run is over, or when the time is up.
+"""Requests that wait for a run's end (``wait_sec``): answered when the run has ended, or when the time is up.
 
-Who asks again and again keeps the gateway busy and hears late; who waits costs next to nothing meanwhile.
+A waiting request costs next to nothing; a client that polls keeps the gateway busy and learns of the end late.
 """
 
 import asyncio
@@ -11,16 +11,15 @@ from typing import Annotated, Final
 from fastapi import Query, Request
 
 from pyoco_server.app.ports import StoredSnapshot
-from pyoco_server.app.run_desk import RunNotFoundError
-from pyoco_server.app.run_queries import visible, visible_snapshot
-from pyoco_server.app.snapshot_reading import readable
-from pyoco_server.app.statuses import TERMINAL_RUN
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.app.runs.queries import snapshot_of
+from pyoco_server.app.runs.run_log import RunNotFoundError
+from pyoco_server.app.snapshots.codec import json_object, readable
+from pyoco_server.app.snapshots.status import TERMINAL_RUN
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.gateway.errors import TooManyError
-from pyoco_server.gateway.event_stream import left
-from pyoco_server.gateway.patience import patiently
+from pyoco_server.gateway.live.event_stream import left
+from pyoco_server.gateway.live.snapshot_hub import Watcher
 from pyoco_server.gateway.principal import Principal
-from pyoco_server.gateway.run_ends import News
 from pyoco_server.gateway.services import Services
 
 LONGEST_SEC: Final = 30.0
@@ -36,78 +35,86 @@ WaitSec = Annotated[
 
 
 _LOOK_AGAIN_SEC: Final = 0.1
-"""What is known to be there, and is not, is behind: this is how often it is looked for."""
+"""The pause between reads of a run that was accepted and that this replica does not have yet."""
 
 
 @contextlib.contextmanager
-def heard_from_the_start(given: Services, request: Request, asking: Principal, run_id: str) -> Iterator[News | None]:
-    """For whoever is about to submit a run of this id: all there will be of it, so that nobody has to look.
+def watched_from_start(
+    services: Services, request: Request, principal: Principal, run_id: str
+) -> Iterator[Watcher | None]:
+    """Watch a run that the request is about to submit, so that no snapshot needs to be read.
 
-    None if so many wait already that they will have to do without.
+    None if too many requests wait: this one must do without.
     """
     with contextlib.ExitStack() as stack:
         try:
-            news = stack.enter_context(given.ends.watched(run_id, asking.counted_as(request)))
+            watcher = stack.enter_context(services.hub.wait_for(run_id, principal.counted_as(request)))
         except TooManyError:
-            news = None
-        yield news
+            watcher = None
+        yield watcher
 
 
 async def newest_within(
-    given: Services, request: Request, asking: Principal, run_id: str, wait_sec: float, *, must_be_there: bool = False
-) -> JsonObject:
-    """The run's last snapshot, or after ``wait_sec`` the newest; RunNotFoundError if there is none.
-
-    It comes earlier if whoever asked has gone, or if the gateway stops. ``must_be_there``: the run has been accepted,
-    so that a replica that does not know it will soon.
-    """
-    with given.ends.watched(run_id, asking.counted_as(request)) as news:
-        news.tell(None)  # what happened before is not told of
-        return await newest_told(given, request, asking, run_id, wait_sec, news, must_be_there=must_be_there)
-
-
-async def newest_told(
-    given: Services,
+    services: Services,
     request: Request,
-    asking: Principal,
+    principal: Principal,
     run_id: str,
     wait_sec: float,
-    news: News,
     *,
-    must_be_there: bool = True,
+    must_exist: bool = False,
 ) -> JsonObject:
-    """The same for whoever is told the news; what they have not heard yet is waited for, and not looked for."""
+    """Return the run's last snapshot, or after ``wait_sec`` the newest; RunNotFoundError if there is none.
+
+    It returns earlier if the client has gone, or if the gateway stops. ``must_exist``: the run was accepted, so that a
+    replica that does not have it yet will have it soon.
+    """
+    with services.hub.wait_for(run_id, principal.counted_as(request)) as watcher:
+        watcher.wake()  # a change before now reaches no watcher
+        return await newest_watched(services, request, principal, run_id, wait_sec, watcher, must_exist=must_exist)
+
+
+async def newest_watched(
+    services: Services,
+    request: Request,
+    principal: Principal,
+    run_id: str,
+    wait_sec: float,
+    watcher: Watcher,
+    *,
+    must_exist: bool = True,
+) -> JsonObject:
+    """Do the same with a watcher that is older than the run; a snapshot is read only if the watcher has none."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_sec
 
     async def newest() -> StoredSnapshot:
-        return await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
+        return await snapshot_of(services.snapshots, services.run_log, run_id)
 
     leaving = asyncio.create_task(left(request.receive), name="waiting request")
-    leaving.add_done_callback(lambda _: news.set())
+    leaving.add_done_callback(lambda _: watcher.wake())
     try:
         while True:
             look_at = ends_at
-            may_wait = not (loop.time() >= ends_at or leaving.done() or given.ends.is_closed)
-            if news.is_set() or not may_wait:
-                announced = news.take()
+            may_wait = not (loop.time() >= ends_at or leaving.done() or services.hub.is_closed)
+            if watcher.is_changed or not may_wait:
+                update = watcher.take()
                 try:
-                    if announced is not None:
-                        stored = visible(StoredSnapshot(run_id, announced, 0, 0), tenant_id=asking.tenant_id)
-                    else:
-                        stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
+                    # The run is the caller's: this request submitted it, or has read it through the caller's ports.
+                    snapshot = json_object(update.body) if update is not None else None
+                    if snapshot is None:  # the watcher has none, or another program damaged it
+                        read = services.hub.reads.read((principal.tenant_id, run_id), newest)
+                        snapshot = readable(await read)
                 except RunNotFoundError:
-                    if not (must_be_there and may_wait):
+                    if not (must_exist and may_wait):
                         raise
                     look_at = min(ends_at, loop.time() + _LOOK_AGAIN_SEC)
                 else:
-                    snapshot = readable(stored)
                     if snapshot.get("status") in TERMINAL_RUN or not may_wait:
                         return snapshot
             try:
                 async with asyncio.timeout_at(look_at):
-                    await news.wait()
+                    await watcher.wait()
             except TimeoutError:
-                news.tell(None)
+                watcher.wake()
     finally:
         leaving.cancel()

@@ -1,4 +1,4 @@
-"""How a log record becomes text: JSON lines for programs, plain lines for people."""
+"""Format log records: as JSON lines for programs, as plain lines for people."""
 
 import json
 import logging
@@ -11,13 +11,11 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from pyoco_server.logs.context import bound_fields
 from pyoco_server.logs.plain import clean, plain_fields, safe_repr
+from pyoco_server.logs.reporting import ONE_LINE, bound_fields
 
-ONE_LINE: Final = "pyoco_one_line"
-"""Set on a record of something expected: its traceback is short, and people get it on the same line."""
 INNERMOST: Final = 3
-"""So many places a short traceback names, counted from where the exception was raised."""
+"""How many places a short traceback has, counted from where the exception was raised."""
 
 _NOT_EXTRA: Final = {
     ONE_LINE,
@@ -44,7 +42,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(self.fields(record), allow_nan=False)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Everything that is known of a record. A field of the caller's with the name of one of ours gets a ``_``."""
+        """Return all fields of a record. A field of the caller with the name of one of ours gets a ``_``."""
         ours: dict[str, Any] = {
             "timestamp": _timestamp(record.created, utc=self._utc),
             "level": record.levelname,
@@ -70,7 +68,7 @@ class JsonFormatter(logging.Formatter):
         return {**ours, **callers, **where, **problem}
 
     def _exception(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
-        """What went wrong and where it began; that is told even without the traceback."""
+        """Return the exception and the place where it was raised, which are logged even without the traceback."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if error is not None:
             yield "exception_class", f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
@@ -87,7 +85,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(JsonFormatter):
-    """A line for people; whatever follows on further lines is indented, so that nobody can forge one."""
+    """A line for people; further lines are indented, so that a message cannot imitate another log line."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -113,7 +111,7 @@ def _timestamp(seconds: float, *, utc: bool) -> str:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message, also of a call whose arguments do not fit it."""
+    """Return the message, also of a call whose arguments do not match its format."""
     try:
         return clean(record.getMessage())
     except Exception:  # noqa: BLE001 (formatting runs code of whatever was logged)
@@ -123,19 +121,19 @@ def _message(record: logging.LogRecord) -> str:
 def _text_of(error: BaseException) -> str:
     try:
         return clean(str(error))
-    except Exception:  # noqa: BLE001 (an exception's __str__ is somebody's code)
+    except Exception:  # noqa: BLE001 (an exception's __str__ may be any code)
         return safe_repr(error)
 
 
 def _way_of(record: logging.LogRecord) -> str | None:
-    """The traceback as the innermost places alone, for a line that people read."""
+    """Return the innermost places of the traceback, for a line that people read."""
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     places = traceback.extract_tb(error.__traceback__)[-INNERMOST:] if error is not None else []
     return " > ".join(f"{Path(place.filename).name}:{place.lineno} {place.name}" for place in places) or None
 
 
 def _raised_at(trace: TracebackType | None) -> str | None:
-    """Where an exception was raised: the innermost place its traceback knows."""
+    """Return where an exception was raised: the innermost place of its traceback."""
     if trace is None:
         return None
     while trace.tb_next is not None:
@@ -145,7 +143,7 @@ def _raised_at(trace: TracebackType | None) -> str | None:
 
 
 def _short(value: object) -> str:
-    """A value in a line of text: bare if it is one word, else as JSON."""
+    """Return a value for a line of text: bare if it is one word, otherwise as JSON."""
     if isinstance(value, str) and value and not any(sign.isspace() or sign in "\"'=[]{}" for sign in value):
         return value
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

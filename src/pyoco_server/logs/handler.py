@@ -1,4 +1,4 @@
-"""A handler that does what it can and never gets in the program's way."""
+"""A log handler that never raises and never stops the program."""
 
 import logging
 import sys
@@ -29,7 +29,7 @@ class BestEffortHandler(logging.Handler):
         try:
             line = self.format(record)
             _write(self._stream or sys.stderr, line)
-        except Exception as error:  # noqa: BLE001 (a log that cannot be written must not stop what it tells of)
+        except Exception as error:  # noqa: BLE001 (a log that cannot be written must not stop the program)
             self._instead(line, error)
 
     def _instead(self, line: str | None, error: Exception) -> None:
@@ -39,7 +39,7 @@ class BestEffortHandler(logging.Handler):
                 _write(sys.__stderr__, self.format(_notice(error)))
             if line is not None:
                 _write(sys.__stderr__, line)
-        except Exception:  # noqa: BLE001, S110 (there is nowhere left to say it)
+        except Exception:  # noqa: BLE001, S110 (there is nowhere left to report it)
             pass
 
 

@@ -1,4 +1,4 @@
-"""Any Python value as JSON data: what JSON cannot say is said by ``repr``, nothing is endless, nothing is secret."""
+"""Convert any Python value to JSON data: by ``repr`` where JSON has no type, of limited size, and without secrets."""
 
 import math
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ def safe_repr(value: object) -> str:
     """``repr``, shortened, also of an object that has a broken one."""
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001 (whatever somebody's __repr__ does, there is a line to write)
+    except Exception as error:  # noqa: BLE001 (a broken __repr__ must not prevent the line)
         return f"<{type(value).__name__} without a repr: {type(error).__name__}>"
     return clean(text if len(text) <= LONGEST_REPR else f"{text[:LONGEST_REPR]}… ({len(text)} characters)")
 
 
 def clean(text: str) -> str:
-    """A text without secrets that can be encoded: half a surrogate pair, which cannot, is written as an escape."""
+    """Return a text without secrets that can be encoded: half a surrogate pair becomes an escape."""
     return without_secrets(text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
@@ -59,7 +59,7 @@ class _Converter:
     def _container(self, value: Mapping[Any, object] | list[Any] | tuple[Any, ...], depth: int) -> Any:  # noqa: ANN401 (JSON data)
         try:
             items: list[Any] = [(key, value[key]) for key in value] if isinstance(value, Mapping) else list(value)
-        except Exception:  # noqa: BLE001 (a mapping of somebody's own, or one that is being changed)
+        except Exception:  # noqa: BLE001 (a mapping of any class, perhaps changed by another thread)
             return safe_repr(value)
         self._items += len(items)
         if depth > DEEPEST or self._items > MOST_ITEMS:

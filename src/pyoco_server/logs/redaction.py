@@ -1,4 +1,4 @@
-"""What must never be in a log."""
+"""Remove secrets from log lines."""
 
 import re
 from typing import Final
@@ -29,7 +29,7 @@ _ASSIGNED: Final = re.compile(
     re.IGNORECASE,
 )
 _API_KEY: Final = re.compile(r"pyoco_(k[0-9a-f]{16})_[0-9a-f]*")
-"""A key of ours, or the beginning of one. Its id is no secret, and whoever reads the log must know what to revoke."""
+"""An API key, or the beginning of one. Its id is not secret: an operator needs it to revoke the key."""
 
 
 _API_KEY_OF_051: Final = re.compile(r"pyoco_([0-9a-f]{24}(?:[0-9a-f]{8})?)\.[A-Za-z0-9_-]*")
@@ -37,12 +37,12 @@ _API_KEY_OF_051: Final = re.compile(r"pyoco_([0-9a-f]{24}(?:[0-9a-f]{8})?)\.[A-Z
 
 
 def is_secret(name: str) -> bool:
-    """Does a field of this name hold something nobody may read?"""
+    """Return whether a field of this name holds a secret."""
     return name.lower().replace("-", "_").endswith(SECRET_NAMES)
 
 
 def without_secrets(text: str) -> str:
-    """A text without the logins in its addresses, what it assigns to a secret's name (``token=…``), and API keys."""
+    """Remove logins in addresses, values assigned to a secret's name (``token=…``), and API keys from a text."""
     if "pyoco_" in text:
         text = _API_KEY.sub(rf"\g<1>_{HIDDEN}", text)
         text = _API_KEY_OF_051.sub(rf"\g<1>.{HIDDEN}", text)

@@ -1,12 +1,39 @@
-"""Errors of the catalogue, told to the log."""
+"""What the program adds to log lines: fields for all lines within a block, and errors of the catalogue."""
 
 import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Final
 
-from pyoco_server.logs.formats import ONE_LINE
 from pyoco_server.messages import CATALOGUE
 
+ONE_LINE: Final = "pyoco_one_line"
+"""Set on the record of a common error: its traceback is short, and people get it on the same line."""
+
 _TAKEN: Final = {*logging.makeLogRecord({}).__dict__, "asctime", "message", "taskName"}
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+_bound: Final[ContextVar[Mapping[str, object]]] = ContextVar("pyoco_log_context", default=_NOTHING)
+
+
+@contextmanager
+def log_context(**fields: object) -> Iterator[None]:
+    """Add fields (``run_id``, ``worker_id``, …) to every line logged inside, also by tasks and threads begun there.
+
+    That holds for asyncio's ``create_task`` and ``to_thread``; a bare ``threading.Thread`` or executor does not inherit
+    the fields. An inner value replaces an outer one, and ``extra`` of a single call replaces both.
+    """
+    token = _bound.set(MappingProxyType({**_bound.get(), **fields}))
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def bound_fields() -> Mapping[str, object]:
+    """Return the fields that apply here."""
+    return _bound.get()
 
 
 def log_error(
@@ -22,8 +49,8 @@ def log_error(
     """Log an error of the catalogue: its text (English, and as specified), both ids, what to do, what else is known.
 
     ``action`` is a stable name of what happened at this place, for those who search logs; the rest of the context
-    (``run_id``, ``reason``, …) becomes fields. The line tells of the caller's place in the code, not of this one.
-    ``one_line`` is for what happens every day: its traceback is short, and nobody's screen is filled with it.
+    (``run_id``, ``reason``, …) becomes fields. The line names the caller's place in the code, not this one.
+    ``one_line`` is for common errors: the traceback is short.
     """
     entry = CATALOGUE[err_id]
     fields = {(f"{name}_" if name in _TAKEN else name): value for name, value in context.items()}

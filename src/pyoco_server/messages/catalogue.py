@@ -1,4 +1,4 @@
-"""Every error the platform can tell of, as data.
+"""Every error that the platform reports, as data.
 
 The Japanese texts are the specification's, to the letter, from its tables of messages and errors. The English ones
 use the specification's English words where it has them (``run not found``), and are ours otherwise. One action is taken
@@ -117,7 +117,7 @@ _ENTRIES: Final = (
         err_id="ERR-PYOCO-0009",
         msg_id="MSG-PYOCO-0009",
         ja="in_progress ACK の送信に失敗しました",
-        en="the queue could not be told that work goes on (in_progress ACK)",
+        en="the in_progress ACK for a job could not be sent to the queue",
         action_ja="NATS復旧後に再試行",
         action_en="check the connection to NATS; it is tried again",
         retryable=True,
@@ -387,8 +387,8 @@ CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType({entry.err_id:
 def entry_of(error: BaseException) -> CatalogueEntry | None:
     """The entry an exception names by its ``err_id``, if it names one.
 
-    An exception may be told of while another goes wrong, so an id nobody knows is no second error; that ours are all
-    known is what the tests see to.
+    An unknown id returns None and does not raise, because this runs while an error is reported. The tests prove that
+    all our ids are in the catalogue.
     """
     err_id = getattr(error, "err_id", None)
     return CATALOGUE.get(err_id) if isinstance(err_id, str) else None

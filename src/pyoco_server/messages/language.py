@@ -1,4 +1,4 @@
-"""Which of our two languages a reader wants."""
+"""Choose between the two languages of the texts."""
 
 import locale
 import os
@@ -24,7 +24,7 @@ _OURS: Final = frozenset(language.value for language in Language)
 
 
 def language_of_locale(environment: Mapping[str, str] | None = None) -> Language:
-    """The language of this process's locale; English if that is neither of ours."""
+    """Return the language of this process's locale; English for all others."""
     given = os.environ if environment is None else environment
     named = next((given[name] for name in _LOCALE_VARIABLES if given.get(name)), None)
     if named is None and environment is None:
@@ -33,12 +33,12 @@ def language_of_locale(environment: Mapping[str, str] | None = None) -> Language
 
 
 def server_language(wanted: Literal["auto", "ja", "en"], environment: Mapping[str, str] | None = None) -> Language:
-    """The language that was set; with ``auto`` that of the server's locale."""
+    """Return the configured language; for ``auto`` that of the server's locale."""
     return language_of_locale(environment) if wanted == "auto" else Language(wanted)
 
 
 def negotiate(accept_language: str | None, *, default: Language) -> Language:
-    """The best of our languages for an ``Accept-Language`` header (RFC 9110 §12.5.4).
+    """Return the best of our languages for an ``Accept-Language`` header (RFC 9110 §12.5.4).
 
     The highest quality wins; of equals, the one named first. Regions do not matter: ``en-GB`` is served in ``en``.
     What cannot be understood is skipped. A header that names neither language, or says ``*``, gets the default.
@@ -59,7 +59,7 @@ def negotiate(accept_language: str | None, *, default: Language) -> Language:
 
 
 def _ranges(header: str) -> Iterator[tuple[str, float]]:
-    """The primary tags named in the header with their qualities, in its order."""
+    """Return the primary tags of the header with their qualities, in its order."""
     for part in header.split(","):
         tag, *parameters = (piece.strip() for piece in part.split(";"))
         if not _RANGE.fullmatch(tag):

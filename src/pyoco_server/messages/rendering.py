@@ -1,4 +1,4 @@
-"""The one shape in which an error is told to a program."""
+"""The one JSON form of an error for programs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def error_body(
     details: Mapping[str, Any] | None = None,
     detail: object = None,
 ) -> dict[str, Any]:
-    """A catalogued error as JSON data.
+    """Return an error of the catalogue as JSON data.
 
     ``details`` are facts a program can use; ``detail`` is what FastAPI's clients look for (a text, or a list of what is
     wrong with the request), by default the message.
@@ -29,7 +29,7 @@ def body_of(
     *,
     details: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """An error of ours as JSON data; what it says itself is the ``detail``.
+    """Return an exception as JSON data; its own text is the ``detail``.
 
     One that is not in the catalogue (a refused command, say) has no ids and no action, and its own text is the message.
     """

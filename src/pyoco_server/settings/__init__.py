@@ -1,4 +1,4 @@
-"""How the platform is set up: environment variables, checked once at the start."""
+"""The settings of the platform: environment variables, checked once at the start."""
 
 from pyoco_server.settings.loading import Loaded, SettingsError, SettingsWarning, load_settings
 from pyoco_server.settings.model import Settings

@@ -1,4 +1,4 @@
-"""From the environment and a ``.env`` file to checked settings: all mistakes at once, each by the variable's name."""
+"""Read settings from the environment and a ``.env`` file, and report all mistakes at once, by the variable's name."""
 
 import difflib
 import io
@@ -21,7 +21,7 @@ from pyoco_server.settings.values import Allowed
 PREFIX: Final = "PYOCO_"
 
 OF_CLIENTS: Final = frozenset({"PYOCO_SERVER_URL", "PYOCO_API_KEY"})
-"""Not settings of a server or a worker, but where somebody works they are set, too."""
+"""Not settings of a server or a worker, but common where people use the command lines."""
 
 OF_PYOCO: Final = frozenset(
     {
@@ -45,10 +45,10 @@ _LOGIN: Final = re.compile(r"^(\w+://)?.*@", re.DOTALL)
 
 
 class SettingsError(InvalidInputError):
-    """The settings cannot be used as they are; ``problems`` lists all that is wrong, a line each.
+    """The settings cannot be used; ``problems`` lists all that is wrong, one line each.
 
-    It has the ids of a wrong command line: like one it is told on stderr before anything was done, the process ends
-    with exit code 1, and the remedy is to correct what was given.
+    It has the ids of a wrong command line: the process prints it to stderr, ends with exit code 1 before it does
+    anything, and the remedy is to correct the input.
     """
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0018"
@@ -60,42 +60,42 @@ class SettingsError(InvalidInputError):
 
 
 class SettingsWarning(msgspec.Struct, frozen=True):
-    """Something about the settings that should be logged once there is a log."""
+    """A warning about the settings, which is logged once the log is set up."""
 
     text: str
     err_id: str | None = None
 
 
 class Loaded(NamedTuple):
-    """What came of loading."""
+    """The result of loading."""
 
     settings: Settings
     warnings: list[SettingsWarning]
 
 
 class _Findings(NamedTuple):
-    """What is noticed on the way."""
+    """The problems and warnings found while loading."""
 
     problems: list[str]
     warnings: list[SettingsWarning]
 
 
 class _Given(NamedTuple):
-    """The text a variable is set to; ``origin`` says where, if not in the environment."""
+    """The text of a variable; ``origin`` names its file if it is not from the environment."""
 
     text: str
     origin: str = ""
 
 
 class _Mistake(NamedTuple):
-    """What pydantic objects to: the value of one variable, or how several go together, in our words."""
+    """Return a problem that pydantic found, in our words: of one variable, or of several together."""
 
     variable: str | None
     texts: list[str]
 
 
-class _Place(NamedTuple):
-    """Where in the settings a variable belongs."""
+class _VariablePlace(NamedTuple):
+    """The place of a variable in the settings."""
 
     section: str
     name: str
@@ -103,12 +103,12 @@ class _Place(NamedTuple):
 
 
 def sections() -> dict[str, type[Section]]:
-    """The sections of the settings, by the name of their field, in order."""
+    """Return the sections of the settings by the name of their field, in order."""
     return {name: type(field.get_default()) for name, field in Settings.model_fields.items()}
 
 
-_PLACES: Final[Mapping[str, _Place]] = {
-    var_of(field).name: _Place(section, name, field)
+_PLACES: Final[Mapping[str, _VariablePlace]] = {
+    var_of(field).name: _VariablePlace(section, name, field)
     for section, kind in sections().items()
     for name, field in kind.model_fields.items()
 }
@@ -135,7 +135,7 @@ def load_settings(environ: Mapping[str, str] | None = None, *, directory: Path |
 
 
 def _in_file(in_environment: Mapping[str, _Given], directory: Path, findings: _Findings) -> dict[str, _Given]:
-    """Our variables in the file; none if it is not to be read, or need not be there and is not."""
+    """Return our variables in the file; none if it must not be read, or is optional and missing."""
     chosen = _checked({name: given for name, given in in_environment.items() if name in _OF_THE_FILE}, findings)
     if chosen is None or not chosen.env_file.load:
         return {}
@@ -153,15 +153,15 @@ def _in_file(in_environment: Mapping[str, _Given], directory: Path, findings: _F
 
 
 def _parsed(text: str, path: str, findings: _Findings) -> dict[str, _Given]:
-    """Our variables in a file's text; values are taken as they stand, ``${...}`` means nothing."""
+    """Return our variables in a file's text; values are literal, ``${...}`` is not expanded."""
     found = {}
     for binding in parse_stream(io.StringIO(text)):
         if binding.error:  # the line itself is not shown: it may hold a secret
-            told = f"{path}, line {binding.original.line}: this is not NAME=value"
+            problem = f"{path}, line {binding.original.line}: this is not NAME=value"
             if PREFIX in binding.original.string.upper():
-                findings.problems.append(told)
-            else:  # the file may serve others too
-                findings.warnings.append(SettingsWarning(told))
+                findings.problems.append(problem)
+            else:  # other programs may use the file, too
+                findings.warnings.append(SettingsWarning(problem))
         elif binding.key in _OF_THE_FILE:
             findings.warnings.append(
                 SettingsWarning(f"{binding.key} has no effect in {path}: set it in the environment")
@@ -178,7 +178,7 @@ def _unknown(names: Iterable[str]) -> Iterator[SettingsWarning]:
 
 
 def _checked(given: Mapping[str, _Given], findings: _Findings) -> Settings | None:
-    """The settings, or None and what is wrong with them."""
+    """Return the settings, or None with the problems in ``findings``."""
     values: dict[str, dict[str, str]] = {}
     for name, (text, _) in given.items():
         place = _PLACES.get(name)
@@ -207,7 +207,7 @@ def _mistake(location: tuple[int | str, ...], context: Mapping[str, object]) -> 
 
 
 def _problem(name: str, given: _Given) -> str:
-    """What is wrong with one variable: its name, its value unless that is secret, and what is allowed."""
+    """Describe the problem of one variable: its name, its value unless secret, and the allowed values."""
     field = _PLACES[name].field
     allowed = next(note.words for note in field.metadata if isinstance(note, Allowed))
     value = "" if var_of(field).secret else f"={_shown(given.text)!r}"
@@ -215,6 +215,6 @@ def _problem(name: str, given: _Given) -> str:
 
 
 def _shown(text: str) -> str:
-    """A value as a text may show it: without a password, and not endless."""
+    """Return a value for a text: without a password, and cut."""
     safe = _LOGIN.sub(r"\1***@", text.strip())
     return safe if len(safe) <= LONGEST_SHOWN else f"{safe[:LONGEST_SHOWN]}…"

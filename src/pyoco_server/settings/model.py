@@ -1,6 +1,6 @@
-"""Every setting there is, by subject: one field, one environment variable.
+"""All settings, by subject: one field for each environment variable.
 
-Names carry the unit, types carry what is allowed, and the text below a field is what ``docs/settings.md`` says of it.
+Names have the unit, types have the allowed values, and ``docs/settings.md`` shows the text below each field.
 """
 
 from itertools import combinations
@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pyoco_server.settings import values as v
-from pyoco_server.settings.section import BOTH, GATEWAY, NOBODY, WORKER, Section, Var
+from pyoco_server.settings.section import BOTH, GATEWAY, UNUSED, WORKER, Section, Var
 
 _MAY_HOLD_A_PASSWORD = Field(repr=False)
 
@@ -30,6 +30,8 @@ class Nats(Section):
     """The certificates (PEM) to trust in place of the system's; the connection is encrypted if this is set."""
     inbox_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_NATS_INBOX_PREFIX", BOTH)] = "_INBOX"
     """Where answers of NATS come in. A user with a prefix of its own can be kept from reading others' answers."""
+    plain_client: Annotated[v.Truth, Var("PYOCO_NATS_PLAIN_CLIENT", BOTH)] = False
+    """Use only the public API of nats-py: slower, for a version of it that the faster client does not work with."""
 
     @model_validator(mode="after")
     def _one_login(self) -> Self:
@@ -39,19 +41,19 @@ class Nats(Section):
         return self
 
 
-class Names(Section):
-    """What streams, subjects and buckets are called. Everybody who works together must agree on these."""
+class NameSettings(Section):
+    """The names of streams, subjects and buckets. All gateways and workers of a platform must agree on these."""
 
     events_stream: Annotated[v.StreamName, Var("PYOCO_EVENTS_STREAM", BOTH)] = "PYOCO_EVENTS"
     """The stream that holds the log of every run."""
     events_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_EVENTS_SUBJECT_PREFIX", BOTH)] = "pyoco.events"
     """A run's log is on `<prefix>.<run_id>`."""
     live_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_LIVE_SUBJECT_PREFIX", BOTH)] = "pyoco.live"
-    """Where appended events are published again for those who watch."""
+    """Where appended events are published again for live feeds."""
     control_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_CONTROL_SUBJECT_PREFIX", BOTH)] = "pyoco.control"
-    """On `<prefix>.<run_id>` a run's worker hears at once that somebody else wrote to its log: a cancel, say."""
+    """On `<prefix>.<run_id>` a run's worker is notified at once of events from other processes, such as a cancel."""
     alive_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_ALIVE_SUBJECT_PREFIX", BOTH)] = "pyoco.alive"
-    """On `<prefix>.<instance_id>` a worker process answers the gateway that it is there."""
+    """On `<prefix>.<instance_id>` a worker process answers the liveness requests of gateways."""
     work_stream: Annotated[v.StreamName, Var("PYOCO_WORK_STREAM", BOTH)] = "PYOCO_WORK"
     """The stream jobs are queued in."""
     work_subject_prefix: Annotated[v.SubjectPrefix, Var("PYOCO_WORK_SUBJECT_PREFIX", BOTH)] = "pyoco.work"
@@ -78,8 +80,8 @@ class Names(Section):
     """Outputs too large for the log."""
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
-        """No two of a kind alike, and no subject in two streams."""
+    def _distinct_names(self) -> Self:
+        """Refuse equal names of one kind, and a subject within another."""
         fields = type(self).model_fields
         problems = []
         for kind in ("_stream", "_subject_prefix", "_kv_bucket", "_object_bucket"):
@@ -126,13 +128,13 @@ class Auth(Section):
     """Who may use the gateway."""
 
     mode: Annotated[v.AuthMode, Var("PYOCO_HTTP_AUTH_MODE", GATEWAY)] = "none"
-    """Whether an API key is asked for."""
+    """Whether requests need an API key."""
     api_key_header: Annotated[v.HeaderName, Var("PYOCO_HTTP_API_KEY_HEADER", GATEWAY)] = "X-API-Key"
     """The header the key comes in."""
     pepper: Annotated[v.Secret, Var("PYOCO_AUTH_PEPPER", GATEWAY, secret=True)] = None
-    """Mixed into the stored form of every key; whoever changes it makes all keys invalid. Secret."""
+    """Mixed into the stored form of every key; changing it makes all keys invalid. Secret."""
     insecure_no_auth: Annotated[v.Truth, Var("PYOCO_INSECURE_NO_AUTH", GATEWAY)] = False
-    """Whether the gateway may listen beyond this machine without asking for API keys: then whoever reaches it may do
+    """Whether the gateway may listen beyond this machine without API keys: then every client that reaches it may do
     everything."""
     rate_limit_per_sec: Annotated[v.RateOrNoLimit, Var("PYOCO_RATE_LIMIT_PER_SEC", GATEWAY)] = 0.0
     """How many requests a second one API key may make of one gateway; a second's worth may come at once."""
@@ -154,7 +156,7 @@ class Heartbeat(Section):
     worker_gone_sec: Annotated[v.SecondsOrZero, Var("PYOCO_WORKER_GONE_SEC", GATEWAY)] = 3.0
     """How long a worker's connection to NATS must be gone before its jobs are given to others without waiting for the
     ack wait; 0: always wait for that."""
-    workers_kv_ttl_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_WORKERS_KV_TTL_SEC", NOBODY)] = 15.0
+    workers_kv_ttl_sec: Annotated[v.SecondsOrNoLimit, Var("PYOCO_WORKERS_KV_TTL_SEC", UNUSED)] = 15.0
     """Accepted for older set-ups; without effect, because workers that are gone stay in the registry."""
 
     @property
@@ -163,22 +165,23 @@ class Heartbeat(Section):
         return max(3.0, 3 * self.run_interval_sec)
 
 
-class Consumer(Section):
+class ConsumerSettings(Section):
     """How jobs are delivered. A consumer that exists keeps its settings."""
 
     ack_wait_sec: Annotated[v.Seconds, Var("PYOCO_CONSUMER_ACK_WAIT_SEC", WORKER)] = 30.0
-    """How long nothing may be heard about a job before it is given to another worker."""
+    """How long a worker may be silent about a job before it is delivered to another worker."""
     ack_progress_interval_sec: Annotated[v.Seconds, Var("PYOCO_ACK_PROGRESS_INTERVAL_SEC", WORKER)] = 10.0
-    """How often a worker says that it is still at a job; must be less than the ack wait. If it is not set, it is never
-    more than half of the ack wait."""
+    """How often a worker reports that it still works on a job; must be less than the ack wait. If it is not set, it is
+    never more than half of the ack wait."""
     max_deliver: Annotated[v.Count, Var("PYOCO_CONSUMER_MAX_DELIVER", WORKER)] = 20
-    """How many times a job is delivered at most; the last time the run is ended as failed if it cannot go on."""
+    """How many times a job is delivered at most; the last delivery does not execute the run: it fails the
+    run, or replaces the job if other runs used its deliveries up."""
     max_ack_pending: Annotated[v.Count, Var("PYOCO_CONSUMER_MAX_ACK_PENDING", WORKER)] = 200
-    """How many jobs of one tag may be in the hands of all workers together."""
+    """How many jobs of one tag may be in flight at all workers together."""
 
     @model_validator(mode="after")
-    def _heard_of_in_time(self) -> Self:
-        """Who changes only the ack wait need not know of the interval."""
+    def _progress_within_ack_wait(self) -> Self:
+        """Refuse an interval that is too long, and shorten a default one, so that the ack wait can be set alone."""
         if "ack_progress_interval_sec" not in self.model_fields_set:
             most = min(self.ack_progress_interval_sec, self.ack_wait_sec / 2)
             object.__setattr__(self, "ack_progress_interval_sec", most)
@@ -190,7 +193,7 @@ class Consumer(Section):
         return self
 
 
-class DeadLetters(Section):
+class DeadLetterSettings(Section):
     """What is kept of jobs that failed."""
 
     publish_execution_error: Annotated[v.Truth, Var("PYOCO_DLQ_PUBLISH_EXECUTION_ERROR", WORKER)] = True
@@ -207,9 +210,9 @@ class Storage(Section):
     """What is kept where, and how safely."""
 
     durability: Annotated[v.Durability, Var("PYOCO_DURABILITY", BOTH)] = "sync"
-    """Of the embedded NATS server: with `sync` every event is on the disk before anybody is told of it, so that it
-    survives a loss of power; `fast` leaves that to the operating system: events survive the end of the process, but not
-    that."""
+    """Of the embedded NATS server: with `sync` every event is on the disk before it is acknowledged, so that it
+    survives a power loss; `fast` leaves that to the operating system: events survive the end of the process, but not a
+    power loss."""
     data_dir: Annotated[v.Directory, Var("PYOCO_DATA_DIR", BOTH)] = Path(".pyoco")
     """Where files are kept: the embedded NATS server's and the gateway's index."""
     run_snapshot_max_bytes: Annotated[v.Bytes, Var("PYOCO_MAX_RUN_SNAPSHOT_BYTES", BOTH)] = 262_144
@@ -218,7 +221,7 @@ class Storage(Section):
     """The largest output that is kept in the log; a larger one is kept as an object and referred to."""
 
 
-class Worker(Section):
+class WorkerSettings(Section):
     """The worker."""
 
     concurrency: Annotated[v.Count, Var("PYOCO_WORKER_CONCURRENCY", WORKER)] = 8
@@ -253,7 +256,7 @@ class Wheels(Section):
 
 
 class Logs(Section):
-    """The log. A setting that is not valid here stops nobody: the default is taken, and ERR-PYOCO-0013 says so."""
+    """The log. An invalid setting here prevents no start: the default is used, and ERR-PYOCO-0013 reports it."""
 
     level: Annotated[v.LogLevel, Var("PYOCO_LOG_LEVEL", BOTH)] = "INFO"
     """The least important messages that are written."""
@@ -275,27 +278,27 @@ class EnvFile(Section):
 
 
 class Settings(BaseModel):
-    """All settings. ``Settings()`` is what holds when nothing is set."""
+    """All settings. ``Settings()`` has the defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nats: Nats = Nats()
-    names: Names = Names()
+    names: NameSettings = NameSettings()
     routing: Routing = Routing()
     http: Http = Http()
     auth: Auth = Auth()
     heartbeat: Heartbeat = Heartbeat()
-    consumer: Consumer = Consumer()
-    dead_letters: DeadLetters = DeadLetters()
+    consumer: ConsumerSettings = ConsumerSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
     storage: Storage = Storage()
-    worker: Worker = Worker()
+    worker: WorkerSettings = WorkerSettings()
     wheels: Wheels = Wheels()
     logs: Logs = Logs()
     env_file: EnvFile = EnvFile()
 
 
 def doubts(settings: Settings) -> list[str]:
-    """What is allowed but hardly meant."""
+    """Describe settings that are allowed but probably a mistake."""
     found = []
     beat, silence = settings.heartbeat.worker_interval_sec, settings.heartbeat.worker_disconnect_timeout_sec
     if beat >= silence:

@@ -1,4 +1,4 @@
-"""What a section of the settings is made of."""
+"""The parts of a section of the settings: variables, their readers, their section."""
 
 from enum import StrEnum
 from typing import Final
@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 
 class Reader(StrEnum):
-    """Who reads a setting."""
+    """A program that reads a setting."""
 
     GATEWAY = "gateway"
     WORKER = "worker"
@@ -18,7 +18,7 @@ class Reader(StrEnum):
 GATEWAY: Final = (Reader.GATEWAY,)
 WORKER: Final = (Reader.WORKER,)
 BOTH: Final = (Reader.GATEWAY, Reader.WORKER)
-NOBODY: Final = ()
+UNUSED: Final = ()
 
 
 class Var(msgspec.Struct, frozen=True):
@@ -36,10 +36,10 @@ class Section(BaseModel):
 
     @classmethod
     def variables(cls, *fields: str) -> str:
-        """The variables of some fields, for a sentence about them."""
+        """Return the names of the variables of some fields, for an error text."""
         return ", ".join(var_of(cls.model_fields[field]).name for field in fields)
 
 
 def var_of(field: FieldInfo) -> Var:
-    """The variable a field is set by."""
+    """Return the variable of a field."""
     return next(note for note in field.metadata if isinstance(note, Var))

@@ -1,4 +1,4 @@
-"""Kinds of values a variable can hold: how the text is read, and how to say in words what is allowed."""
+"""The types of values: how the text of a variable is read, and the words for what is allowed."""
 
 import re
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr
 
-from pyoco_server.identifiers import RESOURCE, SUBJECT_PREFIX, TAG, Rule
-from pyoco_server.logs.variables import TRUTH, level_named
+from pyoco_server.identifiers import HEADER_NAME, HOST, RESOURCE, SUBJECT_PREFIX, TAG, Rule
+from pyoco_server.logs.setup import TRUTH, level_named
 
 LONGEST_SEC: Final = 1_000_000_000
 """No time may be longer: 31 years are enough, and still fit into the nanoseconds NATS counts in."""
@@ -19,9 +19,9 @@ LONGEST_SEC: Final = 1_000_000_000
 SHORTEST_KEY: Final = 32
 """Characters a key that signs must have."""
 
-_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}", re.ASCII)
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
+
 
 _T = TypeVar("_T")
 
@@ -30,15 +30,6 @@ class Allowed(msgspec.Struct, frozen=True):
     """What a variable may be set to, in words that follow 'must be'."""
 
     words: str
-
-
-def _matching(pattern: re.Pattern[str]) -> AfterValidator:
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise ValueError(text)
-        return text
-
-    return AfterValidator(check)
 
 
 def _by(rule: Rule) -> AfterValidator:
@@ -100,7 +91,7 @@ def _host(text: str) -> str:
     """A name or an address; only an IPv6 address has colons."""
     if ":" in text:
         IPv6Address(text)
-    elif not _HOST.fullmatch(text):
+    elif not HOST.fits(text):
         raise ValueError(text)
     return text
 
@@ -134,7 +125,7 @@ SubjectPrefix = Annotated[
     Allowed(f"the beginning of a subject: {SUBJECT_PREFIX.words}"),
 ]
 
-HeaderName = Annotated[str, _matching(_HEADER), Allowed("the name of an HTTP header")]
+HeaderName = Annotated[str, _by(HEADER_NAME), Allowed(HEADER_NAME.words)]
 Host = Annotated[str, AfterValidator(_host), Allowed("a host name or address, without a port")]
 Directory = Annotated[Path, Allowed("the path of a directory")]
 AnyFile = Annotated[Path, Allowed("the path of a file")]

@@ -21,7 +21,7 @@ from pyoco_server.testing.assertions import (
     nodes_of,
     pauses_of,
 )
-from pyoco_server.testing.counting_workshop import CountingWorkshop
+from pyoco_server.testing.counting_executor import CountingExecutor
 from pyoco_server.testing.tester import FlowResult, FlowStuckError, FlowTester
 from pyoco_server.testing.virtual_clock import VirtualClock
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyoco_server.testing.pytest_fixtures import flow_tester
 
 __all__ = [
-    "CountingWorkshop",
+    "CountingExecutor",
     "FlowResult",
     "FlowStuckError",
     "FlowTester",

@@ -1,4 +1,4 @@
-"""Checks of what happened to a run, with messages that tell how it stands.
+"""Checks of what happened to a run, with messages that state where it stands.
 
 Each takes a :class:`FlowResult` or the events of a run. Nodes are named by their ids: a task's name, or, inside a loop
 or a group, a path such as ``:foreach[0]/double`` (see :func:`nodes_of`).
@@ -17,7 +17,7 @@ from pyoco_server.core.payloads import (
     NodeStarted,
     NodeSucceeded,
 )
-from pyoco_server.testing.telling import standing
+from pyoco_server.testing.standing import standing
 from pyoco_server.testing.tester import FlowResult
 
 History = FlowResult | Sequence[Event]
@@ -70,7 +70,7 @@ def assert_node_failed(history: History, node: str, *, code: str | None = None) 
 
 
 def assert_waiting(history: History, node: str) -> None:
-    """The node waits for somebody."""
+    """The node waits for an answer."""
     _assert_node(history, node, NodeStatus.WAITING)
 
 

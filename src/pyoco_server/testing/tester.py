@@ -10,12 +10,12 @@ from typing import Any, Self
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.adapters.workshop import LocalWorkshop
+from pyoco_server.adapters.executor.local import LocalExecutor
 from pyoco_server.core import Event, ExecutionState, NodeStatus
 from pyoco_server.engine import Engine, RunResult, UnknownRunError
 from pyoco_server.flows.model import FlowModel
-from pyoco_server.testing.counting_workshop import CountingWorkshop
-from pyoco_server.testing.telling import standing
+from pyoco_server.testing.counting_executor import CountingExecutor
+from pyoco_server.testing.standing import standing
 from pyoco_server.testing.watching import Condition, Sight, Watchman
 
 
@@ -54,7 +54,7 @@ class FlowTester:
         self._folder = tempfile.TemporaryDirectory(prefix="pyoco-flow-tester-")
         self._engine = Engine(
             clock=self._watchman.clock,
-            workshop=CountingWorkshop(LocalWorkshop(threads=32, processes=2), self._watchman.clock),
+            executor=CountingExecutor(LocalExecutor(threads=32, processes=2), self._watchman.clock),
             artifacts=self._folder.name,
             cancel_grace_sec=cancel_grace_sec,
             seed=seed,
@@ -81,7 +81,7 @@ class FlowTester:
     def run(
         self, flow: Flow | FlowModel, params: Mapping[str, Any] | None = None, *, run_id: str | None = None
     ) -> FlowResult:
-        """Run a flow to its end; FlowStuckError if it comes to wait for somebody."""
+        """Run a flow to its end; FlowStuckError if it waits for an answer."""
         return self.wait(self.start(flow, params, run_id=run_id))
 
     def start(
@@ -91,7 +91,7 @@ class FlowTester:
         return self._engine.start(flow, params, run_id=run_id, listener=self._watchman.listen)
 
     def wait(self, run_id: str) -> FlowResult:
-        """Let time pass until the run has ended; FlowStuckError if it comes to wait for somebody."""
+        """Let time pass until the run has ended; FlowStuckError if it waits for an answer."""
         self._known(run_id)
         sight = self._watchman.wait(run_id, lambda state: state.is_terminal, self._patience_sec)
         waiting = self._waiting(run_id)
@@ -106,7 +106,7 @@ class FlowTester:
         return FlowResult(run_id, ended.state, dict(ended.results), tuple(self.events(run_id)))
 
     def wait_until_waiting(self, run_id: str, node: str) -> None:
-        """Let time pass until the node waits for somebody, and stop it there; FlowStuckError if that never happens."""
+        """Let time pass until the node waits for an answer, and stop time there; FlowStuckError if it never does."""
         self.wait_until(run_id, lambda state: _has(state, node, NodeStatus.WAITING), f"node '{node}' waits")
 
     def wait_until_running(self, run_id: str, node: str) -> None:
@@ -206,7 +206,7 @@ class FlowTester:
         try:
             return box.result(self._patience_sec)
         except TimeoutError as error:
-            raise self._out_of_patience(run_id, "has not been let go of by the engine") from error
+            raise self._out_of_patience(run_id, "has not been released by the engine") from error
 
 
 def _has(state: ExecutionState, node: str, status: NodeStatus) -> bool:

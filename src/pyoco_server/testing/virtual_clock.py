@@ -1,8 +1,8 @@
-"""A clock for tests: hours pass in no time, and never while something really runs.
+"""A clock for tests: virtual hours pass at once, and never while user code runs.
 
-Time stands still until the event loop that sleeps on it is *quiet*: nothing is left to do but to wait. Then it jumps to
-the next sleeper. A function that runs in a thread, a process or a coroutine does real work the loop knows nothing of;
-whoever calls it takes a :meth:`VirtualClock.hold` for as long, and time does not move meanwhile.
+Time does not move until the event loop that sleeps on the clock is *quiet*: it has nothing to run. Then time jumps to
+the next sleeper. The loop does not see work in threads and processes, so the caller of such work takes a
+:meth:`VirtualClock.hold`, and time does not move until it is released.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)
-"""Where time begins unless a test says otherwise: always the same, so that logs can be compared."""
+"""Where time begins unless a test sets it: always the same, so that logs can be compared."""
 
 QUIET_ROUNDS: Final = 50
-"""How many turns of the loop in a row must find nothing to do before it counts as quiet.
+"""How many turns of the loop in a row must find nothing to run before the loop counts as quiet.
 
-Two would do for asyncio's own loops, which can be asked what is ready; the rest is for loops that cannot.
+Two suffice for asyncio's own loops, whose queue can be read; other loops need more.
 """
 
 
 class _Sleeper:
-    """Somebody who wants to be woken; those of the same moment wake in the order in which they lay down."""
+    """A call of ``sleep`` that is due at a moment; calls due at the same moment return in the order of the calls."""
 
     __slots__ = ("moment", "number", "wake")
 
@@ -39,7 +39,7 @@ class _Sleeper:
 
 
 class _Advance:
-    """Time being moved by hand, as far as ``until``; holds that are ``ignored`` do not stop it."""
+    """A call of ``advance`` in progress, to the moment ``until``; holds in ``ignored`` do not stop it."""
 
     __slots__ = ("done", "ignored", "until")
 
@@ -52,8 +52,8 @@ class _Advance:
 class VirtualClock:
     """Serves the Clock port. Belongs to one event loop; everything but ``sleep`` may be called from any thread.
 
-    ``on_stall`` is called on that loop whenever it is quiet, nobody holds time, and nobody sleeps: nothing will happen
-    by itself any more.
+    ``on_stall`` is called on that loop when it is quiet and there is no hold and no sleeper: nothing more will happen
+    without a caller from outside.
     """
 
     def __init__(self, start: datetime = START, *, on_stall: Callable[[], None] | None = None) -> None:
@@ -76,7 +76,7 @@ class VirtualClock:
             return self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Come back when so many virtual seconds have passed."""
+        """Return when so many virtual seconds have passed."""
         self.attach()
         if seconds <= 0:
             await asyncio.sleep(0)
@@ -88,7 +88,7 @@ class VirtualClock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep time where it is inside the ``with``: something really runs."""
+        """Stop time inside the ``with``, for work that the loop does not see."""
         token = object()
         with self._lock:
             self._holds.add(token)
@@ -100,28 +100,28 @@ class VirtualClock:
             self._look_soon()
 
     def pause(self) -> None:
-        """Let time no longer pass by itself, only by :meth:`advance`."""
+        """Move time only by :meth:`advance` from now on."""
         with self._lock:
             self._is_paused = True
 
     def unpause(self) -> None:
-        """Let time pass by itself again."""
+        """Undo :meth:`pause`."""
         with self._lock:
             self._is_paused = False
         self._look_soon()
 
     def advance(self, seconds: float, *, overtake: bool = False) -> None:
-        """Let so many virtual seconds pass, and return when everybody due on the way has been woken.
+        """Move time by so many seconds; return when every sleeper due by then has been woken.
 
-        What runs is waited for, and so is what is set off on the way; what falls due because of it is woken too. With
-        ``overtake``, what runs at the beginning is not waited for: time moves past work that does not end.
+        Waits for work that holds the clock, also for work that starts on the way. With ``overtake``, holds that exist
+        at the call do not stop time: it moves past work that does not end.
         """
         if seconds < 0:
             raise ValueError("time does not go backwards")
         self._refuse_on_own_loop()
         with self._lock:
             if self._advance is not None:
-                raise RuntimeError("somebody else is advancing this clock")
+                raise RuntimeError("another thread is advancing this clock")
             until = self._now + timedelta(seconds=seconds)
             if self._loop is None or self._loop.is_closed():
                 self._now = until
@@ -131,7 +131,7 @@ class VirtualClock:
         advance.done.wait()
 
     def abort_advance(self) -> bool:
-        """Give up on an :meth:`advance` another thread waits for; False if there is none."""
+        """End an :meth:`advance` that another thread waits for; False if there is none."""
         with self._lock:
             advance, self._advance = self._advance, None
         if advance is not None:
@@ -139,7 +139,7 @@ class VirtualClock:
         return advance is not None
 
     def attach(self) -> None:
-        """Say that the running loop is the one whose quiet lets time pass; the first to sleep says so by itself."""
+        """Make the running loop the one whose quiet lets time pass; the first ``sleep`` does that too."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._loop not in {None, loop}:
@@ -151,7 +151,7 @@ class VirtualClock:
     def _look_soon(self) -> None:
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # closed: nobody sleeps there any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed and has no sleepers
                 loop.call_soon_threadsafe(self._begin_to_look)
 
     def _begin_to_look(self) -> None:
@@ -160,11 +160,11 @@ class VirtualClock:
             self._loop.call_soon(self._look, QUIET_ROUNDS)
 
     def _look(self, rounds: int) -> None:
-        """One turn of waiting for quiet. Stops when time is held: whoever ends that begins again."""
+        """Wait one turn for quiet; stop while time is held: the end of the hold starts looking again."""
         loop = self._loop
         if loop is None or self._is_held():
             self._is_looking = False
-        elif getattr(loop, "_ready", ()):  # asyncio's own queue of what is to be run; there is no public way to ask
+        elif getattr(loop, "_ready", ()):  # asyncio's queue of callbacks; it has no public form
             loop.call_soon(self._look, QUIET_ROUNDS)
         elif rounds > 0:
             loop.call_soon(self._look, rounds - 1)
@@ -201,7 +201,7 @@ class VirtualClock:
         return True
 
     def _wake_next(self) -> None:
-        """Wake all who are due at the next moment: they would really run side by side."""
+        """Wake all sleepers due at the next moment, since in real time they run at the same time."""
         with self._lock:
             moment = self._now = max(self._now, self._sleepers[0].moment)
         while self._sleepers and self._sleepers[0].moment <= moment:

@@ -1,4 +1,4 @@
-"""Waiting for a run to get somewhere, while virtual time is let pass, and stopping time the moment it is there."""
+"""Wait for a condition of a run while virtual time passes, and stop time as soon as it holds."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ class Sight(Enum):
     SEEN = auto()
     """The condition holds."""
     STALLED = auto()
-    """Nothing runs, nobody sleeps: nothing will happen until somebody acts."""
+    """Nothing runs or sleeps: nothing more happens without a command."""
     LOST_PATIENCE = auto()
     """It took too much real time."""
 
@@ -33,10 +33,9 @@ class _Watch:
 
 
 class Watchman:
-    """Knows how all runs stand, and pauses the clock except while somebody waits here.
+    """Keeps the state of every run, and pauses the clock except during a :meth:`wait`.
 
-    So a test decides when time passes: it can look at a run that waits, with a deadline, for as long as it likes. One
-    wait at a time.
+    Time passes only when a test waits, so the test can inspect a run that waits with a deadline. One wait at a time.
     """
 
     def __init__(self) -> None:
@@ -47,7 +46,7 @@ class Watchman:
         self.clock.pause()
 
     def listen(self, _: Sequence[Event], state: ExecutionState) -> None:
-        """Take note of a commit; called on the engine's loop, before anything else follows from the commit."""
+        """Record a commit; called on the engine's loop before anything else follows from it."""
         self.clock.attach()
         with self._lock:
             self._states[state.execution_id] = state
@@ -56,7 +55,7 @@ class Watchman:
                 self._end(watch, Sight.SEEN)
 
     def state(self, run_id: str) -> ExecutionState | None:
-        """How a run stands; None if it was never heard of."""
+        """The state of a run; None for an unknown run."""
         with self._lock:
             return self._states.get(run_id)
 
@@ -82,7 +81,7 @@ class Watchman:
                 self._end(self._watch, Sight.STALLED)
 
     def _end(self, watch: _Watch, sight: Sight) -> None:
-        """Stop time here and now: the waiting thread may need a while to wake up."""
+        """Stop time at once: the waiting thread may wake up later."""
         self.clock.pause()
         self._watch = None
         watch.sight = sight

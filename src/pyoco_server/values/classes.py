@@ -21,7 +21,7 @@ from pyoco_server.values.tags import Encode, Reader, listed, text_of
 _HEAP_TYPE: Final = 1 << 9
 _CUSTOM: Final = ("__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__", "__getnewargs__", "__getnewargs_ex__")
 _FACTORIES: Final = (list, dict, set, tuple, frozenset)
-"""Default factories that run nobody's code."""
+"""Default factories that run no user code."""
 _GETSTATE: Final = (object.__getstate__, getattr(dataclasses, "_dataclass_getstate", None))
 _SETSTATE: Final = (None, getattr(dataclasses, "_dataclass_setstate", None))
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
-from pyoco_server.core.wire import DecodeError, DecodeProblem, JsonObject, parse_object
+from pyoco_server.core.json_codec import DecodeError, DecodeProblem, JsonObject, parse_object
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.values import arrays, tags
 from pyoco_server.values import classes as class_tags
-from pyoco_server.values.errors import NotTaggableError, ValueCodecError
+from pyoco_server.values.errors import USER_CODE_ERRORS, NotTaggableError, ValueCodecError, text_of
 from pyoco_server.values.lazy import LazyDict
 from pyoco_server.values.tags import MAX_INT_BITS, Encode
 
@@ -58,7 +58,7 @@ def as_json(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401 any value
         encoded = msgspec.json.encode(value)
         copy = msgspec.json.decode(encoded)
         return (encoded, copy) if _same(value, copy) else None
-    except (TypeError, ValueError, RuntimeError, ArithmeticError, msgspec.MsgspecError):  # too deep, or being changed
+    except USER_CODE_ERRORS:  # too deep, being changed, or an object whose own code raises
         return None
 
 
@@ -77,8 +77,8 @@ def as_tagged(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401 any value
         return encoded, msgspec.json.decode(encoded)
     except NotTaggableError:
         return None
-    except Exception as error:  # noqa: BLE001 attributes of the user's classes are read, and objects may change meanwhile
-        _log.debug("not written as tagged JSON: %s", error, extra={"action": "output_not_tagged"})
+    except USER_CODE_ERRORS as error:  # attributes of the user's classes are read, and objects may change meanwhile
+        _log.debug("not written as tagged JSON: %s", text_of(error), extra={"action": "output_not_tagged"})
         return None
 
 

@@ -1,4 +1,4 @@
-"""The tags of Python's own types: how each is written, and read back without running anybody's code."""
+"""The tags of Python's own types: how each is written, and read back without running user code."""
 
 import base64
 import re

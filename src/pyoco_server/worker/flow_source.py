@@ -1,4 +1,4 @@
-"""Where a worker finds the flow a job names: a function of the user's, or modules that are searched for flows."""
+"""Finds the flow that a job names: by a function of the user's, or in modules that are searched for flows."""
 
 import asyncio
 import difflib
@@ -13,24 +13,24 @@ from typing import Any, ClassVar, NamedTuple
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
-from pyoco_server.app.announced_flows import Announcement, announced
+from pyoco_server.app.recovery.announced_flows import Announcement, announced
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.flows.binding import bind, bind_available
 from pyoco_server.flows.errors import FlowError
-from pyoco_server.flows.flow_yaml import read_flow_yaml
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 from pyoco_server.flows.names import check_names
 from pyoco_server.flows.python_files import import_file
+from pyoco_server.flows.yaml.document import read_flow_yaml
 
 _log = logging.getLogger(__name__)
 
 Resolver = Callable[[str], Any]
-"""Given a flow's name, returns it; KeyError if there is none of that name. One of ours may have flows ``at_hand``."""
+"""Returns the flow of a name; KeyError if there is none. A resolver of ours may have flows ``loaded``."""
 
 Resolved = tuple[FlowModel, Mapping[str, Function]]
 NoFlow = tuple[None, Mapping[str, Function]]
-"""What a worker without the flow has of it."""
+"""What a worker without the flow resolves it to."""
 
 
 class FlowNotFoundError(PyocoServerError):
@@ -41,7 +41,7 @@ class FlowNotFoundError(PyocoServerError):
 
 
 class ResolverError(InvalidInputError):
-    """What was given as the source of flows cannot be used."""
+    """The source of flows that was given cannot be used."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0018"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0018"
@@ -58,16 +58,16 @@ class FlowSource:
 
         For a run that ``is_started``, functions that a flow.yaml names and that are not here are left out.
         """
-        flows: Flows | None = getattr(self._resolver, "at_hand", None)
+        flows: Flows | None = getattr(self._resolver, "loaded", None)
         try:
             if flows is not None:
                 found = flows(flow_name)
             else:  # user code: it may import, or even wait
                 found = await asyncio.to_thread(self._resolver, flow_name)
         except KeyError as error:
-            told = error.args[0] if error.args and error.args[0] != flow_name else "unknown to the resolver"
+            reason = error.args[0] if error.args and error.args[0] != flow_name else "unknown to the resolver"
             cause = None if isinstance(error, _NoSuchFlowError) else error
-            raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {told}") from cause
+            raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {reason}") from cause
         if not isinstance(found, Flow | FlowModel):
             raise FlowNotFoundError(f"the resolver gave a {type(found).__name__} for '{flow_name}', not a Flow")
         if flows is not None:
@@ -84,13 +84,13 @@ class FlowSource:
 
     def _announcement(self, wheels: Mapping[str, str]) -> Announcement | None:
         make: Callable[[], Resolver] | None = getattr(self._resolver, "make", None)
-        if make is not None and getattr(self._resolver, "at_hand", None) is None:
+        if make is not None and getattr(self._resolver, "loaded", None) is None:
             try:
                 make()
             except ResolverError as error:
                 _log.warning("no flows can be announced: %s", error, extra={"action": "flows_not_announced"})
                 return {}
-        flows: Flows | None = getattr(self._resolver, "at_hand", None)
+        flows: Flows | None = getattr(self._resolver, "loaded", None)
         if flows is None:
             return None
         found: Announcement = {}
@@ -136,7 +136,7 @@ def load_resolver(spec: str) -> Resolver:
 
 
 class Flows:
-    """A resolver over flows that are there already; ``origins`` says where each was found, if that is known."""
+    """A resolver over flows that are imported; ``origins`` says where each was found, if that is known."""
 
     def __init__(self, flows: Mapping[str, Flow | FlowModel], origins: Mapping[str, str] | None = None) -> None:
         self._flows = flows
@@ -144,8 +144,8 @@ class Flows:
         self.origins = dict(origins or {})
 
     @property
-    def at_hand(self) -> "Flows":
-        """Flows for which nothing need be imported any more. A resolver of the user's has none, and is asked."""
+    def loaded(self) -> "Flows":
+        """The flows that are imported already; a resolver of the user's has no such attribute, and is called."""
         return self
 
     @property
@@ -186,10 +186,10 @@ def _read(flow: Flow | FlowModel, *, is_started: bool) -> Resolved:
 
 
 class _NoSuchFlowError(KeyError):
-    """Raised by us: how it came about is no riddle."""
+    """Raised by our own resolver, so that its traceback is of no use."""
 
 
-class _Found(NamedTuple):
+class _FoundFlow(NamedTuple):
     flow: Flow | FlowModel
     place: str
     """The name of the module, or of the flow.yaml."""
@@ -201,7 +201,7 @@ def discover(places: Sequence[str]) -> Flows:
 
     A flow.yaml has no name of its own: it goes by its file's.
     """
-    flows: dict[str, _Found] = {}
+    flows: dict[str, _FoundFlow] = {}
     for where in places:
         for found in _flows_in(where):
             name = found.flow.name
@@ -215,14 +215,14 @@ def discover(places: Sequence[str]) -> Flows:
     )
 
 
-def _flows_in(where: str) -> Iterator[_Found]:
+def _flows_in(where: str) -> Iterator[_FoundFlow]:
     if where.endswith((".yaml", ".yml")):
-        yield _Found(_yaml_flow(Path(where)), where, where)
+        yield _FoundFlow(_yaml_flow(Path(where)), where, where)
         return
     for module in _with_submodules(_load(where)):
         for value in vars(module).values():
             if isinstance(value, Flow | FlowModel):
-                yield _Found(value, module.__name__, getattr(module, "__file__", None) or module.__name__)
+                yield _FoundFlow(value, module.__name__, getattr(module, "__file__", None) or module.__name__)
 
 
 def _yaml_flow(path: Path) -> FlowModel:

@@ -1,4 +1,4 @@
-"""What a worker is told at its start."""
+"""The options of a worker process."""
 
 import os
 import secrets
@@ -10,28 +10,32 @@ import msgspec
 from pyoco_server.flows.model import Isolation
 
 NAK_DELAY_SEC: Final = 2.0
-"""How long a job rests after NATS was away."""
+"""The delay of a job that could not be handled because NATS did not answer."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a worker that is not its flows or where its runs are stored."""
+    """All options of a worker but its flows and the place where runs are stored."""
 
     tags: tuple[str, ...] = ("default",)
     worker_id: str = ""
     concurrency: int = 8
+    """How many runs it drives at a time."""
     isolation: Isolation | None = None
     """Where plain functions run whose task does not say."""
     poll_timeout_sec: float = 1.0
+    """How long one request for a job waits."""
     run_heartbeat_interval_sec: float = 1.0
     worker_heartbeat_interval_sec: float = 5.0
     ack_progress_interval_sec: float = 10.0
+    """How often the worker reports progress to the queue, so that a job is not delivered again."""
     cancel_grace_sec: float = 30.0
     stop_timeout_sec: float = 30.0
+    """How long a stop waits for runs before it hands them back."""
     max_snapshot_bytes: int = 262_144
     publish_execution_error: bool = True
 
     def named(self) -> "WorkerOptions":
-        """The same, with a name of its own if it was given none."""
+        """Return the options with a worker id; one is made if none was given."""
         if self.worker_id:
             return self
         made = f"{socket.gethostname().partition('.')[0]}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -1,8 +1,14 @@
-"""The worker's loops: slots that pull and handle jobs, signs of life, and the way to a good end.
+"""The worker's loops: slots that pull and handle jobs, heartbeats, wheel sync, and the stop.
 
-Each slot pulls one job, sees it through, and pulls the next. There are never more pulls out than slots are free, so a
-job that is delivered is begun at once; and never more than a few (:mod:`.asking`). With more tags than free slots the
-slots take turns at the tags. While a job that may take the process with it is to be alone here, nobody pulls.
+Each slot pulls one job, handles it (``job_handler.py``), settles it (``settlement.py``) and pulls the next. There are
+never more pulls than free slots, so a delivered job is handled at once. With more tags than free slots the slots take
+turns at the tags (``tag_scheduler.py``). A job that may kill the process, and wheel sync, keep the slots from pulling
+(``slot_gate.py``).
+
+When a worker is killed during a task, its heartbeats and its "in progress" reports stop. The queue delivers the job
+again after the ack wait, to any worker of the tag. A gateway that learns from NATS that the process has no connection
+any more returns its jobs earlier, by a NAK in its place (``app/recovery/dead_workers.py``). The next worker reads the
+log and resumes the run from it: ``job_handler.py``.
 """
 
 import asyncio
@@ -11,27 +17,30 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from pyoco_server.app.jobs import InvalidJobError, decode_job
 from pyoco_server.app.ports import Clock, DeadLetters, Delivery, UnavailableError, WorkQueue
+from pyoco_server.app.runs.job import InvalidJobError, decode_job
 from pyoco_server.logs import log_context, log_error
-from pyoco_server.worker.asking import Asking
-from pyoco_server.worker.dispositions import Nak, Settler
 from pyoco_server.worker.job_handler import JobHandler
-from pyoco_server.worker.lone_jobs import told_apart
 from pyoco_server.worker.options import WorkerOptions
-from pyoco_server.worker.presence import Presence
-from pyoco_server.worker.turns import Turns
+from pyoco_server.worker.quarantined_job import recognised
+from pyoco_server.worker.registration import WorkerRegistration
+from pyoco_server.worker.settlement import Nak, Settler
+from pyoco_server.worker.tag_scheduler import TagScheduler
 
 _log = logging.getLogger(__name__)
 
 _AWAY_SEC: Final = 0.5
-"""Between two looks whether the queue is back."""
+"""Between two attempts while the queue is unavailable."""
 
 _BEATS: Final = 32
-"""How many runs give a sign of life at the same time."""
+"""How many heartbeats of runs are written at the same time."""
 
 _PULLS: Final = 32
-"""How many requests for jobs are out at a time, or one for each tag if those are more."""
+"""How many slots request a job at a time, or one for each tag if those are more.
+
+A request costs the same whether or not it brings a job, and is repeated every second. A worker may have thousands of
+free slots; if each had a request out, requesting would be all it does. A slot that got a job makes room for the next.
+"""
 
 _WATCH_SEC: Final = 5.0
 
@@ -42,15 +51,15 @@ _SHORTEST_PULL_SEC: Final = 0.05
 T = TypeVar("T")
 
 
-class Gate(Protocol):
-    """What every slot passes on its way to a job and back, so that somebody knows when none is out."""
+class CodeSync(Protocol):
+    """Changes the code of the process while no slot is inside the gate; it keeps slots out before its first look."""
 
-    async def before_pull(self) -> None:
-        """The slot is about to ask for a job; it is out when this returns."""
+    async def run(self) -> None:
+        """Look now and then, until cancelled."""
         ...
 
-    def back(self) -> None:
-        """The slot is in again: it has no request out and no job in hand."""
+    async def look_if_due(self) -> None:
+        """Look once if the last look is long ago."""
         ...
 
 
@@ -61,21 +70,22 @@ class Worker:
         self,
         *,
         queue: WorkQueue,
-        presence: Presence,
+        presence: WorkerRegistration,
         dead_letters: DeadLetters,
         handler: JobHandler,
         clock: Clock,
         options: WorkerOptions,
-        gate: Gate | None = None,
+        code_sync: CodeSync | None = None,
     ) -> None:
         self._queue = queue
         self._handler = handler
         self._clock = clock
         self._options = options
-        self._gate = gate
+        self._code_sync = code_sync
+        self._gate = handler.gate
         self._settler = Settler(dead_letters, queue, options.worker_id)
-        self._turns = Turns(options.tags)
-        self._asking = Asking(max(_PULLS, len(options.tags)))
+        self._tags = TagScheduler(options.tags)
+        self._pulls = asyncio.Semaphore(max(_PULLS, len(options.tags)))
         self._idle = 0
         self._cut_short: set[asyncio.Timeout] = set()
         self._stopping = asyncio.Event()
@@ -84,23 +94,24 @@ class Worker:
         self.handled = 0
 
     def stop(self) -> None:
-        """Take no more jobs, and finish those in hand; a second call hands them back at once."""
+        """Pull no more jobs, and finish those that run; a second call hands them back at once."""
         if self._stopping.is_set():
             self._stopped_now.set()
             return
         self._stopping.set()
         for limit in self._cut_short:
             limit.reschedule(0.0)
-        self._handler.quarantine.close()
+        self._gate.close()
 
     async def run(self) -> None:
-        """Work until told to stop."""
+        """Work until :meth:`stop`."""
         await self._prepare_patiently()
         side = [
             _named("heartbeats of runs", self._beat()),
-            _named("in progress", self._say_in_progress()),
+            _named("in progress", self._report_progress()),
             _named("presence", self._presence.keep()),
             _named("watchdog", self._watch()),
+            *self._synchronising(),
         ]
         slots = [_named(f"slot {number}", self._slot()) for number in range(self._options.concurrency)]
         stopping = _named("stopping", self._wait_for_stop(slots))
@@ -108,12 +119,16 @@ class Worker:
             await _until_one_dies([*side, *slots], stopping)
         finally:
             await _end([*slots, *side, stopping])
-            await self._say_good_bye()
+            await self._report_stopped()
 
     async def run_once(self) -> bool:
         """Handle one job if there is one; False if there was none in time."""
         await self._prepare()
-        side = [_named("heartbeats of runs", self._beat()), _named("in progress", self._say_in_progress())]
+        side = [
+            _named("heartbeats of runs", self._beat()),
+            _named("in progress", self._report_progress()),
+            *self._synchronising(),
+        ]
         once = _named("one job", self._one_job())
         over = _named("stopping", self._until_done_or_stopped(once))
         try:
@@ -121,22 +136,22 @@ class Worker:
             return once.done() and not once.cancelled() and bool(once.result())
         finally:
             await _end([once, *side, over])
-            await self._say_good_bye()
+            await self._report_stopped()
 
     @contextlib.asynccontextmanager
     async def on_request(self) -> AsyncIterator[None]:
-        """Keep the worker registered and its signs of life going while jobs are handled by ``handle_next``."""
+        """Keep the worker registered and its heartbeats going while jobs are handled by ``handle_next``."""
         await self._prepare()
         side = [
             _named("heartbeats of runs", self._beat()),
-            _named("in progress", self._say_in_progress()),
+            _named("in progress", self._report_progress()),
             _named("presence", self._presence.keep()),
         ]
         try:
             yield
         finally:
             await _end(side)
-            await self._say_good_bye()
+            await self._report_stopped()
 
     async def handle_next(self, timeout_sec: float) -> str | None:
         """Handle one job if one comes in time, and return its run's id; None if there was no job, or an invalid one.
@@ -146,36 +161,33 @@ class Worker:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + timeout_sec
         while True:
-            for tag in self._options.tags:
-                left = max(ends_at - loop.time(), 0.0) / len(self._options.tags)
-                delivery = await self._pull(tag, min(_SLICE_SEC, max(left, _SHORTEST_PULL_SEC)))
-                if delivery is not None:
-                    try:
+            if self._code_sync is not None:
+                await self._code_sync.look_if_due()
+            async with self._gate.shared():
+                for tag in self._options.tags:
+                    left = max(ends_at - loop.time(), 0.0) / len(self._options.tags)
+                    delivery = await self._pull(tag, min(_SLICE_SEC, max(left, _SHORTEST_PULL_SEC)))
+                    if delivery is not None:
                         await self._handle(delivery)
-                    finally:
-                        self._come_back()
-                    return _run_of(delivery)
-            self._come_back()
+                        return _run_of(delivery)
             if loop.time() >= ends_at:
                 return None
 
-    def _come_back(self) -> None:
-        """Say that no request and no job is out any more."""
-        if self._gate is not None:
-            self._gate.back()
+    def _synchronising(self) -> list[asyncio.Task[Any]]:
+        return [] if self._code_sync is None else [_named("code sync", self._code_sync.run())]
 
     async def _prepare_patiently(self) -> None:
-        """A cluster that has just lost its leader, or is only starting, is waited for; told once."""
-        is_told = False
+        """Wait for a cluster that has just lost its leader, or is only starting; log it once."""
+        is_logged = False
         while not self._stopping.is_set():
             try:
                 return await self._prepare()
             except UnavailableError as error:
-                if not is_told:
+                if not is_logged:
                     log_error(
                         _log, "ERR-PYOCO-0003", action="queue_awaited", exc=error, level=logging.WARNING, one_line=True
                     )
-                is_told = True
+                is_logged = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_AWAY_SEC):
                     await self._stopping.wait()
@@ -196,57 +208,54 @@ class Worker:
 
     async def _slot(self) -> None:
         while not self._stopping.is_set():
-            async with self._asking.turn() as turn, self._handler.quarantine.company():
-                try:
+            await self._pulls.acquire()  # before the gate: a slot that only waits to pull is not inside
+            is_pulling = True
+            try:
+                async with self._gate.shared():
                     delivery = None if self._stopping.is_set() else await self._next()
-                    turn.over()
-                    if delivery is not None and self._stopping.is_set():  # it came in the moment we were told to stop
+                    self._pulls.release()
+                    is_pulling = False
+                    if delivery is not None and self._stopping.is_set():  # it came at the moment of the stop
                         await self._settler.settle(delivery, Nak(0.0), self._clock.now().timestamp())
                     elif delivery is not None:
                         await self._handle(delivery)
-                finally:
-                    self._come_back()
+            finally:
+                if is_pulling:
+                    self._pulls.release()
 
     async def _next(self) -> Delivery | None:
         """The next job of the tag whose turn it is, if there is one in time."""
         self._idle += 1
         try:
-            tag = self._turns.take()
+            tag = self._tags.take()
             try:
                 scarce = self._idle < len(self._options.tags)
                 timeout = min(0.2, self._options.poll_timeout_sec) if scarce else self._options.poll_timeout_sec
                 return await self._pull(tag, timeout)
             finally:
-                self._turns.give_back(tag)
+                self._tags.give_back(tag)
         finally:
             self._idle -= 1
 
     async def _one_job(self) -> bool:
-        for tag in self._options.tags:
-            delivery = await self._pull(tag, self._options.poll_timeout_sec / len(self._options.tags))
-            if delivery is not None:
-                await self._handle(delivery)
-                return True
+        async with self._gate.shared():
+            for tag in self._options.tags:
+                delivery = await self._pull(tag, self._options.poll_timeout_sec / len(self._options.tags))
+                if delivery is not None:
+                    await self._handle(delivery)
+                    return True
         return False
 
     async def _pull(self, tag: str, timeout_sec: float) -> Delivery | None:
         try:
-            return await self._unless_stopped(lambda: self._prepare_and_pull(tag, timeout_sec))
+            return await self._unless_stopped(lambda: self._queue.pull(tag, timeout_sec=timeout_sec))
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="pull_failed", exc=error, level=logging.WARNING, tag=tag)
             await asyncio.sleep(_AWAY_SEC)
             return None
 
-    async def _prepare_and_pull(self, tag: str, timeout_sec: float) -> Delivery | None:
-        if self._gate is not None:
-            await self._gate.before_pull()
-        return await self._queue.pull(tag, timeout_sec=timeout_sec)
-
     async def _unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """What comes of the work; None if the worker is told to stop meanwhile, which cuts it short.
-
-        It is done in the slot's own task: that is one less for every job, and the hook may ask whose turn it is.
-        """
+        """Return the result of the work, done in the slot's own task; None if a stop cuts it short."""
         if self._stopping.is_set():
             return None
         limit = asyncio.timeout(None)
@@ -263,11 +272,11 @@ class Worker:
 
     async def _handle(self, delivery: Delivery) -> None:
         with log_context(worker_id=self._options.worker_id, tag=delivery.tag):
-            handled = await self._handler.handle(told_apart(delivery, self._queue))
-            await self._settler.settle(handled.delivery, handled.disposition, self._clock.now().timestamp())
+            handled = await self._handler.handle(recognised(delivery, self._queue))
+            await self._settler.settle(handled.delivery, handled.settlement, self._clock.now().timestamp())
         self.handled += 1
 
-    # --- Signs of life -----------------------------------------------------------------------------------------------
+    # --- Heartbeats --------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
         while True:
@@ -276,14 +285,14 @@ class Worker:
             for first in range(0, len(running), _BEATS):  # many at once would keep the ends of runs waiting
                 await asyncio.gather(*(driven.beat() for driven in running[first : first + _BEATS]))
 
-    async def _say_in_progress(self) -> None:
+    async def _report_progress(self) -> None:
         while True:
             await asyncio.sleep(self._options.ack_progress_interval_sec)
-            at_it = [driven.still_at_it() for driven in self._handler.running.values()]
-            await asyncio.gather(self._handler.quarantine.still_waiting(), *at_it)
+            reports = [driven.report_progress() for driven in self._handler.running.values()]
+            await asyncio.gather(self._gate.report_progress(), *reports)
 
     async def _watch(self) -> None:
-        """Notice pulls that stay silent although jobs wait, whatever the reason, and let them ask anew."""
+        """Notice pulls that stay silent although jobs wait, whatever the reason, and make them request again."""
         while True:
             await asyncio.sleep(_WATCH_SEC)
             for tag in self._options.tags:
@@ -306,7 +315,7 @@ class Worker:
             stopping.cancel()
 
     async def _wait_for_stop(self, slots: Sequence[asyncio.Task[Any]]) -> None:
-        """Over when all slots have come to rest after being told to, or have had their time."""
+        """Return after a stop, when all slots have ended or the stop timeout has passed."""
         await self._stopping.wait()
         at_once = _named("at once", self._stopped_now.wait())
         at_rest = asyncio.gather(*slots)
@@ -317,11 +326,9 @@ class Worker:
         finally:
             at_once.cancel()
             at_rest.cancel()
-            at_rest.add_done_callback(
-                lambda ended: ended.cancelled() or ended.exception()
-            )  # the slots tell it themselves
+            at_rest.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # the slots raise it, too
 
-    async def _say_good_bye(self) -> None:
+    async def _report_stopped(self) -> None:
         try:
             await self._presence.stopped("graceful_shutdown")
         except UnavailableError as error:

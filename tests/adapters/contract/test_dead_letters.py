@@ -1,12 +1,12 @@
-"""What every keeper of dead letters does."""
+"""The contract of dead letters, in memory and on JetStream."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.dead_letters import JetStreamDeadLetters
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.memory.dead_letters import MemoryDeadLetters
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.stores.dead_letters import JetStreamDeadLetters
+from pyoco_server.adapters.memory.registries import MemoryDeadLetters
 from pyoco_server.app.ports import DeadLetters
 from tests.adapters.conftest import Backend
 
@@ -26,7 +26,7 @@ def attempt(backend: Backend, body: Callable[[DeadLetters], Awaitable[R]]) -> R:
     return backend.run(in_memory, on_jetstream, with_one)
 
 
-def test_nothing_is_there_at_first(backend: Backend) -> None:
+def test_store_is_empty_at_first(backend: Backend) -> None:
     async def body(letters: DeadLetters) -> None:
         assert await letters.count() == 0
         assert await letters.newest(10) == []
@@ -34,7 +34,7 @@ def test_nothing_is_there_at_first(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_an_entry_is_kept_as_it_is(backend: Backend) -> None:
+def test_entry_is_read_as_it_was_published(backend: Backend) -> None:
     entry = {
         "timestamp": 1.5,
         "reason": "invalid_job",
@@ -53,7 +53,7 @@ def test_an_entry_is_kept_as_it_is(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_the_newest_come_first_and_no_more_than_wanted(backend: Backend) -> None:
+def test_newest_returns_at_most_the_limit_newest_first(backend: Backend) -> None:
     async def body(letters: DeadLetters) -> None:
         for number in range(7):
             await letters.publish(["cpu", "gpu"][number % 2], {"number": number})
@@ -71,7 +71,7 @@ def test_the_newest_come_first_and_no_more_than_wanted(backend: Backend) -> None
     attempt(backend, body)
 
 
-def test_one_is_found_by_its_number(backend: Backend) -> None:
+def test_dead_letter_is_found_by_its_number(backend: Backend) -> None:
     async def body(letters: DeadLetters) -> None:
         await letters.publish("cpu", {"number": 1})
         await letters.publish("gpu", {"number": 2})

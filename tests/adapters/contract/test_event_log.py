@@ -1,4 +1,4 @@
-"""What every log promises."""
+"""The contract of the event log, in memory and on JetStream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
-from pyoco_server.adapters.jetstream.names import Names
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.stores.event_log import JetStreamEventLog
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.app.ports import EventLog, LogConflictError
 from pyoco_server.core import Event
@@ -27,14 +27,14 @@ def run(backend: Backend, body: Callable[[Open], Awaitable[R]]) -> R:
     return backend.run(in_memory, on_jetstream, body)
 
 
-def test_a_log_nobody_wrote_is_empty(backend: Backend) -> None:
+def test_log_without_commits_is_empty(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
-        assert await (await open_log()).read("nobody") == ([], 0)
+        assert await (await open_log()).read("absent") == ([], 0)
 
     run(backend, body)
 
 
-def test_what_is_appended_is_read_in_its_order(backend: Backend) -> None:
+def test_read_returns_events_in_the_order_of_their_commits(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         first = await log.append("r", [CREATED, note("1")], after=0)
@@ -45,7 +45,7 @@ def test_what_is_appended_is_read_in_its_order(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_reading_on_gives_only_what_is_new(backend: Backend) -> None:
+def test_read_after_a_position_returns_only_later_events(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         first = await log.append("r", [CREATED], after=0)
@@ -56,7 +56,7 @@ def test_reading_on_gives_only_what_is_new(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_a_stale_position_is_a_conflict_and_writes_nothing(backend: Backend) -> None:
+def test_append_at_a_stale_position_conflicts_and_writes_nothing(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         first = await log.append("r", [CREATED], after=0)
@@ -70,20 +70,20 @@ def test_a_stale_position_is_a_conflict_and_writes_nothing(backend: Backend) -> 
     run(backend, body)
 
 
-def test_a_position_ahead_of_the_log_is_a_conflict(backend: Backend) -> None:
+def test_append_at_a_position_ahead_of_the_log_conflicts(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         end = await log.append("r", [CREATED], after=0)
         with pytest.raises(LogConflictError):
             await log.append("r", [note("early")], after=end + 1)
         with pytest.raises(LogConflictError):
-            await log.append("nobody", [note("early")], after=1)
-        assert await log.read("nobody") == ([], 0)
+            await log.append("absent", [note("early")], after=1)
+        assert await log.read("absent") == ([], 0)
 
     run(backend, body)
 
 
-def test_an_empty_commit_writes_nothing_and_still_compares(backend: Backend) -> None:
+def test_empty_commit_writes_nothing_and_still_compares_positions(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         assert await log.append("r", [], after=0) == 0
@@ -96,7 +96,7 @@ def test_an_empty_commit_writes_nothing_and_still_compares(backend: Backend) -> 
     run(backend, body)
 
 
-def test_of_many_appenders_at_one_position_exactly_one_wins(backend: Backend) -> None:
+def test_concurrent_appends_at_one_position_have_exactly_one_winner(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         logs = [await open_log() for _ in range(4)]
         end = await logs[0].append("r", [CREATED], after=0)
@@ -113,30 +113,30 @@ def test_of_many_appenders_at_one_position_exactly_one_wins(backend: Backend) ->
     run(backend, body)
 
 
-def test_appenders_who_read_after_a_conflict_lose_nothing(backend: Backend) -> None:
+def test_appenders_that_read_and_retry_after_a_conflict_lose_no_event(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
-        async def write(log: EventLog, who: int) -> None:
+        async def write(log: EventLog, writer: int) -> None:
             end = 0
             for number in range(10):
                 while True:
                     try:
-                        end = await log.append("r", [note(f"{who} {number}")], after=end)
+                        end = await log.append("r", [note(f"{writer} {number}")], after=end)
                         break
                     except LogConflictError:
                         _, end = await log.read("r", after=end)
                 await asyncio.sleep(0)
 
-        await asyncio.gather(*[write(await open_log(), who) for who in range(4)])
+        await asyncio.gather(*[write(await open_log(), writer) for writer in range(4)])
         events, _ = await (await open_log()).read("r")
         assert len(events) == 40
-        for who in range(4):
-            mine = [text for text in texts(events) if text.startswith(f"{who} ")]
-            assert mine == [f"{who} {number}" for number in range(10)]
+        for writer in range(4):
+            mine = [text for text in texts(events) if text.startswith(f"{writer} ")]
+            assert mine == [f"{writer} {number}" for number in range(10)]
 
     run(backend, body)
 
 
-def test_what_one_has_appended_another_reads(backend: Backend) -> None:
+def test_append_is_visible_to_other_readers_at_once(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         one, other = await open_log(), await open_log()
         end = 0
@@ -148,7 +148,7 @@ def test_what_one_has_appended_another_reads(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_runs_do_not_see_each_other(backend: Backend) -> None:
+def test_logs_of_runs_with_similar_ids_are_separate(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         ends = dict.fromkeys(("r", "r1", "R", "r-1", "r_1"), 0)
@@ -161,7 +161,7 @@ def test_runs_do_not_see_each_other(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_every_type_of_event_comes_back_equal(backend: Backend) -> None:
+def test_every_type_of_event_is_read_as_it_was_appended(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         commit = [*nodes_in_every_status(), *(any_event(name) for name in PAYLOADS)]
@@ -172,7 +172,7 @@ def test_every_type_of_event_comes_back_equal(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("text", ["実行 ✓", "🏃‍♀️" * 100, "\r\n\r\nPUB x 1\r\n", '"\\', "\x00\x7f", "", "a" * 100_000])
-def test_any_text_comes_back_as_it_was(backend: Backend, text: str) -> None:
+def test_any_text_is_read_as_it_was_appended(backend: Backend, text: str) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         await log.append("r", [note(text)], after=0)
@@ -181,7 +181,7 @@ def test_any_text_comes_back_as_it_was(backend: Backend, text: str) -> None:
     run(backend, body)
 
 
-def test_an_event_that_cannot_be_written_leaves_nothing(backend: Backend) -> None:
+def test_event_that_cannot_be_encoded_writes_nothing(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         with pytest.raises((TypeError, ValueError)):
@@ -192,7 +192,7 @@ def test_an_event_that_cannot_be_written_leaves_nothing(backend: Backend) -> Non
 
 
 @pytest.mark.parametrize(("commits", "events_each"), [(10_000, 1), (100, 100), (1, 2_000)])
-def test_a_long_log_is_read_whole(backend: Backend, commits: int, events_each: int) -> None:
+def test_long_log_is_read_completely(backend: Backend, commits: int, events_each: int) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
         written: list[Event] = []
@@ -209,12 +209,12 @@ def test_a_long_log_is_read_whole(backend: Backend, commits: int, events_each: i
     run(backend, body)
 
 
-def test_subscribers_are_told_where_the_log_ends(backend: Backend) -> None:
+def test_subscriber_receives_the_end_of_the_log_after_each_commit(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         writer, watcher = await open_log(), await open_log()
-        told: list[int] = []
+        received: list[int] = []
         others: list[int] = []
-        await watcher.subscribe("r", told.append)
+        await watcher.subscribe("r", received.append)
         await watcher.subscribe("other", others.append)
         assert await watcher.read("r") == ([], 0)
         ends = [0]
@@ -223,42 +223,42 @@ def test_subscribers_are_told_where_the_log_ends(backend: Backend) -> None:
         with pytest.raises(LogConflictError):
             await writer.append("r", [note("late")], after=0)
         await writer.append("other", [CREATED], after=0)
-        await wait_until(lambda: others and len(told) >= 5)
-        assert told == ends[1:]
+        await wait_until(lambda: others and len(received) >= 5)
+        assert received == ends[1:]
 
     run(backend, body)
 
 
-def test_who_writes_quietly_is_not_heard_by_those_who_follow(backend: Backend) -> None:
+def test_quiet_append_notifies_only_subscribers_of_all_runs(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         writer, watcher = await open_log(), await open_log()
-        told: list[int] = []
+        received: list[int] = []
         everything: list[tuple[str, int]] = []
-        await watcher.subscribe("r", told.append)
+        await watcher.subscribe("r", received.append)
         await watcher.subscribe_all(lambda run_id, position: everything.append((run_id, position)))
         assert await watcher.read("r") == ([], 0)
         first = await writer.append("r", [CREATED], after=0, quiet=True)
         second = await writer.append("r", [note("2")], after=first)
-        await wait_until(lambda: told and len(everything) == 2)
-        assert told == [second]
+        await wait_until(lambda: received and len(everything) == 2)
+        assert received == [second]
         assert everything == [("r", first), ("r", second)]
 
     run(backend, body)
 
 
-def test_a_subscriber_who_left_is_told_no_more(backend: Backend) -> None:
+def test_unsubscribed_callback_is_not_called_again(backend: Backend) -> None:
     async def body(open_log: Open) -> None:
         log = await open_log()
-        told: list[int] = []
-        stays: list[int] = []
-        leave = await log.subscribe("r", told.append)
-        await log.subscribe("r", stays.append)
+        received: list[int] = []
+        still_subscribed: list[int] = []
+        unsubscribe = await log.subscribe("r", received.append)
+        await log.subscribe("r", still_subscribed.append)
         first = await log.append("r", [CREATED], after=0)
-        await wait_until(lambda: told)
-        leave()
-        leave()
+        await wait_until(lambda: received)
+        unsubscribe()
+        unsubscribe()
         await log.append("r", [note("2")], after=first)
-        await wait_until(lambda: len(stays) == 2)
-        assert told == [first]
+        await wait_until(lambda: len(still_subscribed) == 2)
+        assert received == [first]
 
     run(backend, body)

@@ -1,4 +1,4 @@
-"""What every registry of graphs promises."""
+"""The contract of the graph registry, in memory and on JetStream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.memory.graphs import MemoryGraphRegistry
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.memory.registries import MemoryGraphRegistry
 from pyoco_server.app.ports import GraphRegistry
 from pyoco_server.errors import InvalidInputError
 from tests.adapters.conftest import Backend
@@ -24,7 +24,7 @@ def run(backend: Backend, body: Callable[[Open], Awaitable[R]]) -> R:
     return backend.run(in_memory, on_jetstream, body)
 
 
-def test_a_registered_graph_is_there_for_everybody(backend: Backend) -> None:
+def test_registered_graph_is_visible_to_every_client(backend: Backend) -> None:
     async def body(open_registry: Open) -> None:
         one, other = await open_registry(), await open_registry()
         assert await one.get("g") is None
@@ -34,7 +34,7 @@ def test_a_registered_graph_is_there_for_everybody(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_the_same_graph_may_come_again_and_another_may_not(backend: Backend) -> None:
+def test_put_accepts_the_same_graph_again_and_refuses_another(backend: Backend) -> None:
     async def body(open_registry: Open) -> None:
         registry = await open_registry()
         assert await registry.put("g", b"one")
@@ -45,7 +45,7 @@ def test_the_same_graph_may_come_again_and_another_may_not(backend: Backend) -> 
     run(backend, body)
 
 
-def test_ids_are_kept_apart(backend: Backend) -> None:
+def test_graphs_with_similar_ids_are_separate(backend: Backend) -> None:
     async def body(open_registry: Open) -> None:
         registry = await open_registry()
         ids = ["g", "G", "g.1", "g.1.2", "g_1", "g-1", "g" * 128]
@@ -57,7 +57,7 @@ def test_ids_are_kept_apart(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_of_many_who_register_at_once_one_wins(backend: Backend) -> None:
+def test_concurrent_puts_of_one_id_have_exactly_one_winner(backend: Backend) -> None:
     async def body(open_registry: Open) -> None:
         registries = [await open_registry() for _ in range(4)]
         tries = [registries[n % 4].put("g", f"graph {n}".encode()) for n in range(20)]
@@ -71,7 +71,7 @@ def test_of_many_who_register_at_once_one_wins(backend: Backend) -> None:
 @pytest.mark.parametrize(
     "graph_id", ["", ".", "a.", ".a", "a..b", "*", "a.*", ">", "a b", "a/b", "実行", "g" * 129, "a\n"]
 )
-def test_what_cannot_be_an_id_is_refused(backend: Backend, graph_id: str) -> None:
+def test_invalid_id_is_refused(backend: Backend, graph_id: str) -> None:
     async def body(open_registry: Open) -> None:
         registry = await open_registry()
         for attempt in (registry.put(graph_id, b"x"), registry.get(graph_id)):

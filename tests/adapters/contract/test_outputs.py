@@ -1,4 +1,4 @@
-"""What every store of outputs promises."""
+"""The contract of the output store, in memory and on JetStream."""
 
 import asyncio
 import random
@@ -7,10 +7,10 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
-from pyoco_server.adapters.memory.outputs import MemoryOutputStore
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.stores.outputs import JetStreamOutputStore
+from pyoco_server.adapters.memory.registries import MemoryOutputStore
 from pyoco_server.app.ports import OutputPieces, OutputStore
 from pyoco_server.errors import InvalidInputError
 from tests.adapters.conftest import Backend
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Store(OutputStore, OutputPieces, Protocol):
-    """What a store is to workers, and to those who only pass on what it holds."""
+    """The port of workers and the port of gateways, which only stream stored outputs."""
 
 
 Open = Callable[[], Awaitable[Store]]
@@ -33,7 +33,7 @@ def run(backend: Backend, body: Callable[[Open], Awaitable[R]]) -> R:
 
 
 @pytest.mark.parametrize("size", [0, 1, 256 * 1024, 256 * 1024 + 1, 5 * MIB, 30 * MIB])
-def test_what_is_put_is_got_by_anybody(backend: Backend, size: int) -> None:
+def test_output_is_readable_by_every_client(backend: Backend, size: int) -> None:
     data = random.Random(size).randbytes(size)
 
     async def body(open_store: Open) -> None:
@@ -44,7 +44,7 @@ def test_what_is_put_is_got_by_anybody(backend: Backend, size: int) -> None:
     run(backend, body)
 
 
-def test_what_was_never_put_is_not_there(backend: Backend) -> None:
+def test_output_that_was_never_put_is_absent(backend: Backend) -> None:
     async def body(open_store: Open) -> None:
         assert await (await open_store()).get("nothing") is None
         assert [piece async for piece in (await open_store()).pieces("nothing")] == []
@@ -52,7 +52,7 @@ def test_what_was_never_put_is_not_there(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_what_was_deleted_is_not_there_and_its_name_is_free(backend: Backend) -> None:
+def test_deleted_output_is_absent_and_its_name_is_free(backend: Backend) -> None:
     async def body(open_store: Open) -> None:
         store = await open_store()
         await store.put("a", b"one")
@@ -68,7 +68,7 @@ def test_what_was_deleted_is_not_there_and_its_name_is_free(backend: Backend) ->
     run(backend, body)
 
 
-def test_a_name_is_written_once(backend: Backend) -> None:
+def test_put_refuses_different_data_under_a_used_name(backend: Backend) -> None:
     async def body(open_store: Open) -> None:
         store = await open_store()
         await store.put("a", b"one")
@@ -80,7 +80,7 @@ def test_a_name_is_written_once(backend: Backend) -> None:
     run(backend, body)
 
 
-def test_of_many_who_put_at_once_one_wins(backend: Backend) -> None:
+def test_concurrent_puts_of_one_name_have_exactly_one_winner(backend: Backend) -> None:
     async def body(open_store: Open) -> None:
         stores = [await open_store() for _ in range(4)]
         values = [bytes([65 + n]) * 300_000 for n in range(8)]
@@ -95,7 +95,7 @@ def test_of_many_who_put_at_once_one_wins(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.b", "*", ">", "a b", "../../x", "実行/🏃", "\r\n", "x" * 1024, "$O.a"])
-def test_any_text_is_a_name(backend: Backend, name: str) -> None:
+def test_any_text_is_a_valid_name(backend: Backend, name: str) -> None:
     async def body(open_store: Open) -> None:
         store = await open_store()
         await store.put(name, b"its own")
@@ -108,7 +108,7 @@ def test_any_text_is_a_name(backend: Backend, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1025, "あ" * 342, "\ud800"])
-def test_what_cannot_be_a_name_is_refused(backend: Backend, name: str) -> None:
+def test_invalid_name_is_refused(backend: Backend, name: str) -> None:
     async def body(open_store: Open) -> None:
         store = await open_store()
         for attempt in (store.put(name, b"x"), store.get(name), store.delete(name)):

@@ -1,4 +1,4 @@
-"""What every feed of snapshots does: whoever reads on from where he was misses nothing."""
+"""The contract of the snapshot feed: a reader that continues from its last position misses no change."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
-from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.stores.snapshot_feed import JetStreamSnapshotFeed
+from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed, MemorySnapshots
 from pyoco_server.app.ports import SnapshotChange, SnapshotFeed, Snapshots
 from pyoco_server.app.ports.run_index import FEED_BYTES, has_enough, size_of
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 def attempt(backend: Backend, body: Callable[[Snapshots, SnapshotFeed], Awaitable[R]]) -> R:
-    """Try something with a writer and a reader that know nothing of each other."""
+    """Run ``body`` with a writer and a reader that have separate connections."""
 
     def in_memory() -> Place:
         snapshots = MemorySnapshots()
@@ -51,7 +51,7 @@ async def write(snapshots: Snapshots, run_id: str, position: int) -> int:
     return sequence
 
 
-def test_where_nothing_is_there_is_nothing_to_read(backend: Backend) -> None:
+def test_feed_without_snapshots_is_empty(backend: Backend) -> None:
     async def body(_snapshots: Snapshots, feed: SnapshotFeed) -> None:
         assert await feed.read(after=0) == ([], 0)
         assert (await feed.state()).last == 0
@@ -59,7 +59,7 @@ def test_where_nothing_is_there_is_nothing_to_read(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_changes_come_in_their_order_with_what_was_written(backend: Backend) -> None:
+def test_read_returns_changes_in_order_with_their_bodies(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         first = await write(snapshots, "a", 1)
         second = await write(snapshots, "b", 1)
@@ -73,7 +73,7 @@ def test_changes_come_in_their_order_with_what_was_written(backend: Backend) -> 
     attempt(backend, body)
 
 
-def test_of_a_run_the_newest_change_is_never_missing(backend: Backend) -> None:
+def test_read_includes_the_newest_change_of_every_run(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         last = 0
         for position in range(1, 6):
@@ -87,7 +87,7 @@ def test_of_a_run_the_newest_change_is_never_missing(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_a_snapshot_that_was_removed_is_a_change_too(backend: Backend) -> None:
+def test_removed_snapshot_is_a_change(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         written = await write(snapshots, "a", 1)
         await snapshots.delete("a")
@@ -100,7 +100,7 @@ def test_a_snapshot_that_was_removed_is_a_change_too(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_many_changes_are_read_in_parts(backend: Backend) -> None:
+def test_read_returns_at_most_the_limit_of_changes(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         for number in range(25):
             await write(snapshots, f"r{number}", 1)
@@ -115,25 +115,25 @@ def test_many_changes_are_read_in_parts(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_of_large_snapshots_no_more_is_read_at_a_time_than_can_be_held(backend: Backend) -> None:
+def test_read_of_large_snapshots_is_bounded_in_bytes(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         large = json.dumps({"log_position": 1, "filler": "x" * 900_000}).encode()
         for number in range(25):
             await snapshots.write(f"r{number}", large, position=1)
         seen: list[str] = []
-        position, goes_on = 0, True
-        while goes_on:
+        position, has_more = 0, True
+        while has_more:
             changes, position = await feed.read(after=position, limit=500)
             assert size_of(changes) < 2 * FEED_BYTES + len(large)
             assert all(change.body == large for change in changes)
             seen += [change.run_id for change in changes]
-            goes_on = has_enough(changes, 500)
+            has_more = has_enough(changes, 500)
         assert seen == [f"r{number}" for number in range(25)]
 
     attempt(backend, body)
 
 
-def test_a_position_that_was_never_reached_means_the_beginning(backend: Backend) -> None:
+def test_read_after_an_unknown_position_starts_at_the_beginning(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         assert await feed.read(after=1000) == ([], 0)
         first = await write(snapshots, "a", 1)
@@ -142,7 +142,7 @@ def test_a_position_that_was_never_reached_means_the_beginning(backend: Backend)
     attempt(backend, body)
 
 
-def test_the_state_tells_how_far_there_is_to_read(backend: Backend) -> None:
+def test_state_has_the_first_and_last_sequence(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         before = await feed.state()
         first = await write(snapshots, "a", 1)
@@ -154,7 +154,7 @@ def test_the_state_tells_how_far_there_is_to_read(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_whoever_waits_is_told_of_a_change(backend: Backend) -> None:
+def test_wait_returns_when_a_snapshot_changes(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         _, position = await feed.read(after=0)
         for change in ("written", "removed"):
@@ -162,13 +162,13 @@ def test_whoever_waits_is_told_of_a_change(backend: Backend) -> None:
             await asyncio.sleep(0)
             await (write(snapshots, "a", 1) if change == "written" else snapshots.delete("a"))
             await asyncio.wait_for(waiting, 5)
-            [told], position = await feed.read(after=position)
-            assert (told.run_id, told.body) == ("a", at(1) if change == "written" else None)
+            [found], position = await feed.read(after=position)
+            assert (found.run_id, found.body) == ("a", at(1) if change == "written" else None)
 
     attempt(backend, body)
 
 
-def test_a_change_between_reading_and_waiting_is_not_lost(backend: Backend) -> None:
+def test_wait_returns_at_once_if_a_change_came_after_the_last_read(backend: Backend) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         await feed.read(after=0)
         await write(snapshots, "a", 1)
@@ -178,10 +178,10 @@ def test_a_change_between_reading_and_waiting_is_not_lost(backend: Backend) -> N
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_cancel_that_comes_with_a_change_is_not_lost(backend: Backend, steps: int) -> None:
+def test_wait_can_be_cancelled_while_a_change_arrives(backend: Backend, steps: int) -> None:
     async def body(snapshots: Snapshots, feed: SnapshotFeed) -> None:
         await feed.read(after=0)
-        waiting = asyncio.create_task(_wait_for_ever(feed))
+        waiting = asyncio.create_task(_wait_forever(feed))
         await asyncio.sleep(0)
         await write(snapshots, "a", 1)
         for _ in range(steps):
@@ -193,12 +193,12 @@ def test_a_cancel_that_comes_with_a_change_is_not_lost(backend: Backend, steps: 
     attempt(backend, body)
 
 
-async def _wait_for_ever(feed: SnapshotFeed) -> None:
+async def _wait_forever(feed: SnapshotFeed) -> None:
     while True:
         await feed.wait(60)
 
 
-def test_waiting_ends_when_the_time_is_up(backend: Backend) -> None:
+def test_wait_ends_after_its_timeout(backend: Backend) -> None:
     async def body(_snapshots: Snapshots, feed: SnapshotFeed) -> None:
         await feed.read(after=0)
         began = time.monotonic()

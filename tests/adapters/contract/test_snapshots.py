@@ -1,4 +1,4 @@
-"""What every store of snapshots does: the newest position wins, whoever writes in whatever order."""
+"""The contract of the snapshot store: the newest position wins, whichever program writes it and in whatever order."""
 
 import asyncio
 import json
@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.memory.snapshots import MemorySnapshots
 from pyoco_server.app.ports import ForeignSnapshotError, Snapshots, StoredSnapshot, TooLargeError
 from tests.adapters.conftest import Backend
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def attempt(backend: Backend, body: Callable[[Snapshots, Snapshots], Awaitable[R]]) -> R:
-    """Try something with two writers that know nothing of each other."""
+    """Run ``body`` with two writers that have separate connections."""
 
     def in_memory() -> Snapshots:
         return MemorySnapshots()
@@ -43,7 +43,7 @@ async def read(snapshots: Snapshots, run_id: str = "r") -> StoredSnapshot:
     return stored
 
 
-def test_what_is_written_can_be_read_as_it_was(backend: Backend) -> None:
+def test_snapshot_is_read_as_it_was_written(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         assert await one.read("r") is None
         text = b'{ "status":"RUNNING",  "log_position": 7, "name": "\xc3\xa4" }'
@@ -58,7 +58,7 @@ def test_what_is_written_can_be_read_as_it_was(backend: Backend) -> None:
     "foreign",
     [b'{"status":"PENDING"}', b"no json", b"[]", b'{"log_position":"7"}', b'{"log_position":null}', b"\xff", b""],
 )
-def test_a_snapshot_without_a_position_is_older_than_all(backend: Backend, foreign: bytes) -> None:
+def test_snapshot_without_a_position_is_older_than_any_other(backend: Backend, foreign: bytes) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         await one.write("r", foreign, position=0)
         stored = await read(other)
@@ -81,7 +81,7 @@ CHANGED_BY_OTHERS = {
 
 @pytest.mark.parametrize("believed", [None, 0, 10_000])
 @pytest.mark.parametrize("foreign", CHANGED_BY_OTHERS.values(), ids=CHANGED_BY_OTHERS.keys())
-def test_what_another_program_wrote_is_not_overwritten_unread(
+def test_snapshot_of_another_program_is_not_overwritten_unread(
     backend: Backend, foreign: bytes, believed: int | None
 ) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
@@ -99,7 +99,7 @@ def test_what_another_program_wrote_is_not_overwritten_unread(
     attempt(backend, body)
 
 
-def test_what_another_program_made_of_a_newer_snapshot_counts_as_newer(backend: Backend) -> None:
+def test_newer_snapshot_changed_by_another_program_is_kept(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         changed = at(7, status="CANCELLING", log_status="RUNNING", cancel_requested_at=1.5)
         await other.write("r", changed, position=7)
@@ -109,7 +109,7 @@ def test_what_another_program_made_of_a_newer_snapshot_counts_as_newer(backend: 
     attempt(backend, body)
 
 
-def test_an_older_one_is_refused_and_a_newer_one_taken(backend: Backend) -> None:
+def test_write_refuses_an_older_position_and_accepts_a_newer_one(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         first = await one.write("r", at(5), position=5)
         assert await other.write("r", at(4), position=4) is None
@@ -123,7 +123,7 @@ def test_an_older_one_is_refused_and_a_newer_one_taken(backend: Backend) -> None
     attempt(backend, body)
 
 
-def test_of_the_same_position_the_later_one_stays(backend: Backend) -> None:
+def test_later_write_of_the_same_position_wins(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         await one.write("r", at(5, heartbeat_at=1), position=5)
         revision = await other.write("r", at(5, heartbeat_at=2), position=5)
@@ -132,7 +132,7 @@ def test_of_the_same_position_the_later_one_stays(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_a_snapshot_can_be_forbidden_only_before_there_is_one(backend: Backend) -> None:
+def test_forbid_succeeds_only_before_the_first_snapshot(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         assert await one.forbid("r")
         assert await other.forbid("r")
@@ -140,14 +140,14 @@ def test_a_snapshot_can_be_forbidden_only_before_there_is_one(backend: Backend) 
         await one.write("s", at(1), position=1)
         assert not await other.forbid("s")
         assert (await read(one, "s")).position == 1
-        assert await other.write("r", at(2), position=2)  # by one who looks first
+        assert await other.write("r", at(2), position=2)  # without a revision: the writer reads first
         assert (await read(one)).position == 2
         assert not await one.forbid("r")
 
     attempt(backend, body)
 
 
-def test_a_writer_that_knows_the_revision_goes_on_from_it(backend: Backend) -> None:
+def test_writes_with_known_revisions_succeed_one_after_the_other(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         revision = await one.write("r", at(1), position=1, revision=0)
         for position in range(2, 6):
@@ -161,7 +161,7 @@ def test_a_writer_that_knows_the_revision_goes_on_from_it(backend: Backend) -> N
 
 
 @pytest.mark.parametrize("believed", [0, 1, 10_000])
-def test_a_writer_that_is_wrong_about_the_revision_still_does_the_right_thing(backend: Backend, believed: int) -> None:
+def test_write_with_a_wrong_revision_still_compares_positions(backend: Backend, believed: int) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         await other.write("another", at(1), position=1)
         await one.write("r", at(5), position=5)
@@ -173,7 +173,7 @@ def test_a_writer_that_is_wrong_about_the_revision_still_does_the_right_thing(ba
     attempt(backend, body)
 
 
-def test_believing_in_a_snapshot_that_is_not_there(backend: Backend) -> None:
+def test_write_with_the_revision_of_an_absent_snapshot_succeeds(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         assert await one.write("r", at(3), position=3, revision=77) is not None
         assert (await read(other)).position == 3
@@ -181,7 +181,7 @@ def test_believing_in_a_snapshot_that_is_not_there(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_runs_do_not_mix(backend: Backend) -> None:
+def test_snapshots_of_runs_are_separate(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         await one.write("r", at(9), position=9)
         assert await one.write("s", at(1), position=1) is not None
@@ -191,7 +191,7 @@ def test_runs_do_not_mix(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_what_is_deleted_is_gone_and_can_be_written_anew(backend: Backend) -> None:
+def test_deleted_snapshot_is_absent_and_can_be_written_again(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         revision = await one.write("r", at(5), position=5)
         await other.delete("r")
@@ -207,7 +207,7 @@ def test_what_is_deleted_is_gone_and_can_be_written_anew(backend: Backend) -> No
     attempt(backend, body)
 
 
-def test_deleting_what_never_was_does_nothing(backend: Backend) -> None:
+def test_delete_of_an_absent_snapshot_does_nothing(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         await one.delete("r")
         assert await other.read("r") is None
@@ -216,7 +216,7 @@ def test_deleting_what_never_was_does_nothing(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_of_many_writers_the_newest_position_remains(backend: Backend) -> None:
+def test_concurrent_writes_leave_the_newest_position(backend: Backend) -> None:
     positions = list(range(1, 31))
     random.Random(3).shuffle(positions)
 
@@ -239,7 +239,7 @@ def test_of_many_writers_the_newest_position_remains(backend: Backend) -> None:
     assert len(set(written)) == len(written)
 
 
-def test_a_snapshot_that_is_too_large_is_refused_and_changes_nothing(backend: Backend) -> None:
+def test_too_large_snapshot_is_refused_and_changes_nothing(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         await one.write("r", at(1), position=1)
         for size in (1_048_577, 5_000_000):

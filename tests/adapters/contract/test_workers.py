@@ -1,4 +1,4 @@
-"""What every registry of workers does."""
+"""The contract of the worker registry, in memory and on JetStream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.workers import JetStreamWorkerRegistry
-from pyoco_server.adapters.memory.workers import MemoryWorkerRegistry
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.stores.workers import JetStreamWorkerRegistry
+from pyoco_server.adapters.memory.registries import MemoryWorkerRegistry
 from pyoco_server.app.ports import WorkerRecord, WorkerRegistry
 from tests.adapters.conftest import Backend
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def attempt(backend: Backend, body: Callable[[WorkerRegistry, WorkerRegistry], Awaitable[R]]) -> R:
-    """Try something with two who know nothing of each other."""
+    """Run ``body`` with two registries that have separate connections."""
 
     def in_memory() -> WorkerRegistry:
         return MemoryWorkerRegistry()
@@ -35,7 +35,7 @@ def to(record: WorkerRecord) -> Callable[[WorkerRecord | None], WorkerRecord]:
     return lambda _current: record
 
 
-def test_an_empty_registry_is_empty(backend: Backend) -> None:
+def test_registry_is_empty_at_first(backend: Backend) -> None:
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> None:
         assert await one.all() == []
         assert await other.get("w") is None
@@ -43,7 +43,7 @@ def test_an_empty_registry_is_empty(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_what_is_stored_can_be_read(backend: Backend) -> None:
+def test_record_is_read_as_it_was_stored(backend: Backend) -> None:
     record = {"worker_id": "w", "tags": ["cpu", "ä"], "wheel_sync": {"last_result": "ok"}, "current_run_id": None}
 
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> None:
@@ -54,7 +54,7 @@ def test_what_is_stored_can_be_read(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_a_worker_may_be_called_as_its_machine_is(backend: Backend) -> None:
+def test_worker_id_may_be_a_host_name(backend: Backend) -> None:
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> None:
         await one.update("host.example", to({"worker_id": "host.example"}))
         assert await other.get("host.example") == {"worker_id": "host.example"}
@@ -64,7 +64,7 @@ def test_a_worker_may_be_called_as_its_machine_is(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("worker_id", ["", "*", ">", "a b", ".a", "a..b", "実行", "x" * 129, "\r\nPUB x 0"])
-def test_nothing_is_known_of_a_worker_that_cannot_be(backend: Backend, worker_id: str) -> None:
+def test_get_returns_nothing_for_an_invalid_worker_id(backend: Backend, worker_id: str) -> None:
     async def body(one: WorkerRegistry, _other: WorkerRegistry) -> None:
         await one.update("w", to({"worker_id": "w"}))
         assert await one.get(worker_id) is None
@@ -72,7 +72,7 @@ def test_nothing_is_known_of_a_worker_that_cannot_be(backend: Backend, worker_id
     attempt(backend, body)
 
 
-def test_a_change_sees_what_is_there(backend: Backend) -> None:
+def test_update_receives_the_stored_record(backend: Backend) -> None:
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> list[WorkerRecord | None]:
         seen: list[WorkerRecord | None] = []
 
@@ -89,7 +89,7 @@ def test_a_change_sees_what_is_there(backend: Backend) -> None:
     assert attempt(backend, body) == [{"worker_id": "w", "hidden": False}, None]
 
 
-def test_a_change_may_decline(backend: Backend) -> None:
+def test_update_that_returns_none_changes_nothing(backend: Backend) -> None:
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> None:
         assert await one.update("w", lambda _current: None) is None
         assert await other.all() == []
@@ -100,7 +100,7 @@ def test_a_change_may_decline(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_a_change_that_fails_changes_nothing(backend: Backend) -> None:
+def test_update_that_raises_changes_nothing(backend: Backend) -> None:
     def fail(_current: WorkerRecord | None) -> WorkerRecord:
         raise LookupError("no such worker")
 
@@ -113,7 +113,7 @@ def test_a_change_that_fails_changes_nothing(backend: Backend) -> None:
     attempt(backend, body)
 
 
-def test_no_change_is_lost_when_many_change_the_same_record(backend: Backend) -> None:
+def test_concurrent_updates_of_one_record_lose_no_change(backend: Backend) -> None:
     def count(current: WorkerRecord | None) -> WorkerRecord:
         return {"worker_id": "w", "count": (current or {"count": 0})["count"] + 1}
 
@@ -124,7 +124,7 @@ def test_no_change_is_lost_when_many_change_the_same_record(backend: Backend) ->
     assert attempt(backend, body) == {"worker_id": "w", "count": 24}
 
 
-def test_all_come_by_id_however_many_they_are(backend: Backend) -> None:
+def test_all_returns_many_records_sorted_by_id(backend: Backend) -> None:
     ids = [f"worker-{number:04}" for number in range(1_200)]
 
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> list[str]:
@@ -137,14 +137,14 @@ def test_all_come_by_id_however_many_they_are(backend: Backend) -> None:
     assert attempt(backend, body) == ids
 
 
-def test_what_one_reads_is_ones_own(backend: Backend) -> None:
+def test_returned_records_are_copies(backend: Backend) -> None:
     async def body(one: WorkerRegistry, other: WorkerRegistry) -> None:
         given = {"worker_id": "w", "tags": ["cpu"]}
         returned = await one.update("w", to(given))
-        given["tags"].append("spoilt")  # type: ignore[attr-defined]  # a list
+        given["tags"].append("changed")  # type: ignore[attr-defined]  # a list
         for copy in (returned, await one.get("w"), *await one.all()):
             assert copy is not None
-            copy["tags"].append("spoilt, too")
+            copy["tags"].append("changed, too")
         assert await other.get("w") == {"worker_id": "w", "tags": ["cpu"]}
 
     attempt(backend, body)

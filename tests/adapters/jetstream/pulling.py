@@ -1,8 +1,8 @@
-"""Short ways to put jobs into a queue on JetStream and to take them out."""
+"""Short functions that publish jobs to a queue on JetStream and pull them."""
 
 import asyncio
 
-from pyoco_server.adapters.jetstream.work_queue import JetStreamDelivery, JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamDelivery, JetStreamWorkQueue
 from tests.waiting import wait_until
 
 RECOVERY_SEC = 3.0
@@ -20,14 +20,14 @@ async def published(queue: JetStreamWorkQueue, *jobs: str, tag: str = "cpu") -> 
 
 
 async def counted(queue: JetStreamWorkQueue, expected: int) -> None:
-    """The backlog is so large, or is about to be: the server counts a moment after it has confirmed."""
+    """Wait until the backlog has this size: the server updates its counts after it has confirmed."""
     async with asyncio.timeout(5):
         while await queue.backlog("cpu") != expected:  # noqa: ASYNC110 only the queue knows
             await asyncio.sleep(0.01)
 
 
 async def waiting_pull(queue: JetStreamWorkQueue, *, timeout_sec: float = 20.0) -> asyncio.Task[JetStreamDelivery]:
-    """A pull whose request has reached the server."""
+    """Start a pull, and return it when its request has reached the server."""
     await queue.prepare("cpu")
     pulling = asyncio.create_task(get(queue, timeout_sec=timeout_sec))
     await wait_until(lambda: queue._pulls._out)

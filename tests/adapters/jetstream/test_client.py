@@ -1,4 +1,4 @@
-"""Asking without the library's detours: answers find who asked, silence has an end, and nothing stays behind."""
+"""Requests on both paths of the client: each reply reaches its caller, silence times out, nothing is leaked."""
 
 import asyncio
 import gc
@@ -8,17 +8,26 @@ from urllib.parse import urlsplit
 import nats.errors
 import pytest
 
-from pyoco_server.adapters.jetstream.client import Answer, header_block, header_value, parsed_headers
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.translation import ChangedError
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.transport.client import (
+    RawReply,
+    header_block,
+    header_value,
+    parsed_headers,
+    received_block,
+)
+from pyoco_server.adapters.jetstream.transport.compat import FastClient
+from pyoco_server.adapters.jetstream.transport.error_translation import ChangedError
 from tests.adapters.conftest import JetStream
-from tests.adapters.nats_server import NatsServer
 from tests.adapters.proxy import proxy_to
+from tests.adapters.real_nats import NatsServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("plain")
 
-def test_a_thousand_answers_find_those_who_asked(jetstream: JetStream) -> None:
+
+def test_each_of_a_thousand_replies_reaches_its_caller(jetstream: JetStream) -> None:
     async def body(connection: Connection, _names: Names) -> None:
         nc = connection.nc
 
@@ -26,103 +35,105 @@ def test_a_thousand_answers_find_those_who_asked(jetstream: JetStream) -> None:
             await message.respond(message.data[::-1])  # type: ignore[attr-defined]
 
         await nc.subscribe("echo", cb=echo)
-        asked = [b"%d" % number for number in range(1_000)]
-        answers = await asyncio.gather(*(nc.ask("echo", word, b"", timeout=5) for word in asked))
-        assert [answer.data for answer in answers] == [word[::-1] for word in asked]
-        assert not nc._asked
+        words = [b"%d" % number for number in range(1_000)]
+        replies = await asyncio.gather(*(nc.request_raw("echo", word, b"", timeout=5) for word in words))
+        assert [reply.data for reply in replies] == [word[::-1] for word in words]
+        assert not nc._requested
 
     jetstream.run(body)
 
 
-def test_nobody_there_and_nobody_answers_are_told_apart(jetstream: JetStream) -> None:
+def test_no_responder_and_no_reply_are_different_errors(jetstream: JetStream) -> None:
     async def body(connection: Connection, _names: Names) -> None:
         nc = connection.nc
         with pytest.raises(nats.errors.NoRespondersError):
-            await nc.ask("nobody", b"", b"", timeout=0.3)
+            await nc.request_raw("unserved", b"", b"", timeout=0.3)
         await nc.subscribe("silent")
-        asking = [asyncio.create_task(nc.ask("silent", b"", b"", timeout=0.3)) for _ in range(3)]
-        gone = asyncio.create_task(nc.ask("silent", b"", b"", timeout=0.3))
+        requests = [asyncio.create_task(nc.request_raw("silent", b"", b"", timeout=0.3)) for _ in range(3)]
+        cancelled = asyncio.create_task(nc.request_raw("silent", b"", b"", timeout=0.3))
         await asyncio.sleep(0)
-        gone.cancel()
-        for one in asking:
+        cancelled.cancel()
+        for request in requests:
             with pytest.raises(nats.errors.TimeoutError):
-                await one
+                await request
         with pytest.raises(asyncio.CancelledError):
-            await gone
-        await wait_until(lambda: not nc._asked and nc._timer is None)
+            await cancelled
+        await wait_until(lambda: not nc._requested and not nc._clock.is_running)
 
     jetstream.run(body)
 
 
-def test_who_asked_a_connection_that_breaks_is_told_at_once(jetstream: JetStream) -> None:
+def test_request_fails_at_once_when_the_connection_breaks(jetstream: JetStream, plain: bool) -> None:
     async def body() -> None:
         async with (
             proxy_to(jetstream.server.port) as proxy,
-            await connect(proxy.url, name="test", request_timeout_sec=30) as connection,
+            await connect(proxy.url, name="test", request_timeout_sec=30, plain=plain) as connection,
         ):
             nc = connection.nc
             await nc.subscribe("silent")
-            asking = asyncio.create_task(nc.ask("silent", b"", b"", timeout=30))
-            await wait_until(lambda: nc._asked)
+            request = asyncio.create_task(nc.request_raw("silent", b"", b"", timeout=30))
+            await wait_until(lambda: nc._requested)
             proxy.links[0].client.close()
             with pytest.raises(nats.errors.StaleConnectionError):
                 async with asyncio.timeout(5):
-                    await asking
-            assert nc._timer is None
+                    await request
+            assert not nc._clock.is_running
             await wait_until(lambda: connection.is_connected)
             with pytest.raises(nats.errors.NoRespondersError):  # the inbox came back with the connection
-                await nc.ask("nobody", b"", b"", timeout=30)
+                await nc.request_raw("unserved", b"", b"", timeout=30)
 
     asyncio.run(body())
 
 
-def test_nothing_is_sent_while_there_is_no_connection(own_nats_server: NatsServer) -> None:
+def test_sending_without_a_connection_is_refused(own_nats_server: NatsServer, plain: bool) -> None:
     async def body() -> None:
-        async with await connect(own_nats_server.url, name="test") as connection:
+        async with await connect(own_nats_server.url, name="test", plain=plain) as connection:
             own_nats_server.kill()
             await wait_until(lambda: not connection.is_connected)
             with pytest.raises(nats.errors.OutboundBufferLimitError):
-                await connection.nc.tell("x")
+                await connection.nc.publish_raw("x")
             with pytest.raises(nats.errors.OutboundBufferLimitError):
-                await connection.nc.ask("x", b"", b"", timeout=1)
-            assert not connection.nc._pending
+                await connection.nc.request_raw("x", b"", b"", timeout=1)
+            with pytest.raises(nats.errors.OutboundBufferLimitError):
+                await connection.nc.request("x")
+            assert not connection.nc.pending_data_size
         with pytest.raises(nats.errors.ConnectionClosedError):
-            await connection.nc.tell("x")
+            await connection.nc.publish_raw("x")
 
     asyncio.run(body())
 
 
-def test_what_is_too_large_is_refused_before_it_is_sent(jetstream: JetStream) -> None:
+def test_too_large_request_is_refused_before_it_is_sent(jetstream: JetStream) -> None:
     async def body(connection: Connection, _names: Names) -> None:
         headers = header_block({"A": "b"})
         largest = b"x" * (connection.max_payload - len(headers))
         with pytest.raises(nats.errors.MaxPayloadError):
-            await connection.nc.ask("nobody", largest + b"x", headers, timeout=1)
+            await connection.nc.request_raw("unserved", largest + b"x", headers, timeout=1)
         with pytest.raises(nats.errors.NoRespondersError):
-            await connection.nc.ask("nobody", largest, headers, timeout=1)
+            await connection.nc.request_raw("unserved", largest, headers, timeout=1)
 
     jetstream.run(body)
 
 
-def test_a_listener_that_raises_costs_nobody_the_connection(
+def test_handler_that_raises_does_not_end_the_connection(
     jetstream: JetStream, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body(connection: Connection, _names: Names) -> None:
-        nc, heard = connection.nc, list[bytes]()
+        nc, received = connection.nc, list[bytes]()
 
-        def told(_subject: bytes, data: bytes, _headers: bytes | None, _reply: bytes) -> None:
-            heard.append(data)
+        def on_message(_subject: bytes, data: bytes, _headers: bytes | None, _reply: bytes) -> None:
+            received.append(data)
             raise ValueError("cannot cope")
 
-        await nc.listen("odd.*", told)
+        await nc.subscribe_inline("odd.*", on_message)
         for number in (b"1", b"2"):
-            await nc.tell("odd.one", number)
-        await wait_until(lambda: heard == [b"1", b"2"])
+            await nc.publish_raw("odd.one", number)
+        await wait_until(lambda: received == [b"1", b"2"])
         await nc.flush()
         assert nc.is_connected
 
     jetstream.run(body)
-    assert caplog.text.count("a message on 'odd.one' could not be taken") == 2
+    assert caplog.text.count("cannot handle a message on 'odd.one'") == 2
 
 
 @pytest.mark.parametrize(
@@ -135,100 +146,133 @@ def test_a_listener_that_raises_costs_nobody_the_connection(
         (b"NATS/1.0\r\nBad: \xff\r\n\r\n", {"Bad": "\ufffd"}),
     ],
 )
-def test_headers_as_they_came(block: bytes | None, found: dict[str, str]) -> None:
+def test_headers_are_parsed_as_received(block: bytes | None, found: dict[str, str]) -> None:
     assert parsed_headers(block) == found
 
 
-def test_what_was_answered_while_nobody_could_look_is_heard(jetstream: JetStream) -> None:
-    """The event loop stood still for longer than anybody waits, as when a disk does: the answers lie there."""
+@pytest.mark.parametrize(
+    ("by_library", "block"),
+    [
+        (None, None),
+        ({"A": "b", "Status": "1"}, b"NATS/1.0\r\nA: b\r\nStatus: 1\r\n\r\n"),
+        ({"Status": "503"}, b"NATS/1.0 503\r\n\r\n"),
+        ({"Status": "404", "Description": "Message Not Found"}, b"NATS/1.0 404 Message Not Found\r\n\r\n"),
+        ({"Status": "100", "Description": "Idle", "A": "b"}, b"NATS/1.0 100 Idle\r\nA: b\r\n\r\n"),
+        ({"Status": "404", "Nats-Sequence": "7"}, b"NATS/1.0\r\nStatus: 404\r\nNats-Sequence: 7\r\n\r\n"),
+    ],
+)
+def test_headers_the_library_parsed_are_encoded_as_received(
+    by_library: dict[str, str] | None, block: bytes | None
+) -> None:
+    assert received_block(by_library) == block
+
+
+def test_replies_that_arrived_during_a_stall_of_the_loop_are_read(jetstream: JetStream) -> None:
+    """The event loop stalls for longer than the timeout, as it does when a disk is slow."""
 
     async def body(connection: Connection, _names: Names) -> None:
         nc = connection.nc
-        await nc.ask("$JS.API.INFO", b"", b"", timeout=0.3)
-        asking = [asyncio.create_task(nc.ask("$JS.API.INFO", b"", b"", timeout=0.3)) for _ in range(5)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await nc.request_raw("$JS.API.INFO", b"", b"", timeout=0.3)
+        requests = [asyncio.create_task(nc.request_raw("$JS.API.INFO", b"", b"", timeout=0.3)) for _ in range(5)]
+        for _ in range(3):  # the requests are handed to the socket
+            await asyncio.sleep(0)
         asyncio.get_running_loop().call_soon(time.sleep, 0.8)
-        answers = await asyncio.gather(*asking)
-        assert all(b"memory" in answer.data for answer in answers)
+        replies = await asyncio.gather(*requests)
+        assert all(b"memory" in reply.data for reply in replies)
 
     jetstream.run(body)
 
 
-def test_who_is_not_answered_is_told_so_also_after_that(jetstream: JetStream) -> None:
+def test_unanswered_request_times_out_after_a_stall_of_the_loop(jetstream: JetStream) -> None:
     async def body(connection: Connection, _names: Names) -> None:
         nc = connection.nc
-        silent = await nc.listen("silent", lambda *_: None)
-        asking = asyncio.create_task(nc.ask("silent", b"", b"", timeout=0.3))
+        silent = await nc.subscribe_inline("silent", lambda *_: None)
+        request = asyncio.create_task(nc.request_raw("silent", b"", b"", timeout=0.3))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_soon(time.sleep, 0.8)
         async with asyncio.timeout(5):
             with pytest.raises(nats.errors.TimeoutError):
-                await asking
-        await nc.leave(silent)
+                await request
+        await nc.unsubscribe_inline(silent)
 
     jetstream.run(body)
 
 
-def test_who_flushes_has_been_heard(jetstream: JetStream) -> None:
-    """What is confirmed is behind what was said before, on the wire."""
-
+def test_flush_confirms_everything_that_was_sent_before(jetstream: JetStream, plain: bool) -> None:
     async def body(_connection: Connection, _names: Names) -> None:
         async with (
             proxy_to(urlsplit(jetstream.server.url).port or 0) as proxy,
-            await connect(proxy.url, name="listener") as connection,
+            await connect(proxy.url, name="subscriber", plain=plain) as connection,
         ):
             await connection.nc.flush()
             [link] = proxy.links
             link.hold()
 
-            async def listen_and_flush() -> None:
-                await connection.nc.listen("heard", lambda *_: None)
+            async def subscribe_and_flush() -> None:
+                await connection.nc.subscribe_inline("news", lambda *_: None)
                 await connection.nc.flush()
 
-            flushing = asyncio.create_task(listen_and_flush())
-            await wait_until(lambda: b"PING" in b"".join(link.held or []) and b"SUB heard" in b"".join(link.held or []))
+            flushing = asyncio.create_task(subscribe_and_flush())
+            await wait_until(lambda: b"PING" in b"".join(link.held or []) and b"SUB news" in b"".join(link.held or []))
             sent = b"".join(link.held or [])
-            assert sent.index(b"SUB heard") < sent.index(b"PING")
+            assert sent.index(b"SUB news") < sent.index(b"PING")
             link.release()
             await flushing
 
     jetstream.run(body)
 
 
-def test_listeners_hear_until_they_leave(jetstream: JetStream) -> None:
+def test_inline_subscription_receives_until_it_ends(jetstream: JetStream) -> None:
     async def body(connection: Connection, _names: Names) -> None:
-        nc, heard = connection.nc, list[tuple[bytes, bytes, bytes | None, bytes]]()
-        subscription = await nc.listen("news.*", lambda *told: heard.append(told))
-        await nc.tell("news.a", b"1", reply="answer.here")
+        nc, received = connection.nc, list[tuple[bytes, bytes, bytes | None, bytes]]()
+        subscription = await nc.subscribe_inline("news.*", lambda *message: received.append(message))
+        await nc.publish_raw("news.a", b"1", reply="answer.here")
         await nc.publish("news.b", b"2", headers={"Kind": "small"})
-        await wait_until(lambda: len(heard) == 2)
-        await nc.leave(subscription)
-        await nc.tell("news.a", b"3")
+        await wait_until(lambda: len(received) == 2)
+        await nc.unsubscribe_inline(subscription)
+        await nc.publish_raw("news.a", b"3")
         await nc.flush()
-        said = [(subject, data, reply) for subject, data, _, reply in heard]
-        assert said == [(b"news.a", b"1", b"answer.here"), (b"news.b", b"2", b"")]
-        assert header_value(heard[0][2], b"Kind") is None
-        assert header_value(heard[1][2], b"Kind") == b"small"
-        assert header_value(heard[1][2], b"Kin") is None
+        assert [(subject, data, reply) for subject, data, _, reply in received] == [
+            (b"news.a", b"1", b"answer.here"),
+            (b"news.b", b"2", b""),
+        ]
+        assert header_value(received[0][2], b"Kind") is None
+        assert header_value(received[1][2], b"Kind") == b"small"
+        assert header_value(received[1][2], b"Kin") is None
 
     jetstream.run(body)
 
 
-def test_who_asks_is_told_what_is_made_of_the_answer_or_why_nothing_is(jetstream: JetStream) -> None:
+def test_withdrawn_subscription_gets_no_new_messages(jetstream: JetStream) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        nc, received = connection.nc, list[bytes]()
+        subscription = await nc.subscribe_inline("news", lambda _, data, *__: received.append(data))
+        await nc.publish_raw("news", b"1")
+        await wait_until(lambda: received == [b"1"])
+        await nc.withdraw(subscription)
+        await nc.flush()
+        with pytest.raises(nats.errors.NoRespondersError):
+            await nc.request_raw("news", b"2", b"", timeout=5)
+        await nc.unsubscribe_inline(subscription)
+        assert received == [b"1"]
+
+    jetstream.run(body)
+
+
+def test_request_returns_what_settle_makes_of_the_reply_or_raises_its_error(jetstream: JetStream) -> None:
     async def body(connection: Connection, _names: Names) -> None:
         nc = connection.nc
 
         async def echo(message: object) -> None:
             await message.respond(message.data)  # type: ignore[attr-defined]
 
-        def number(answered: asyncio.Future[int], answer: Answer) -> None:
-            answered.set_result(int(answer.data))
+        def number(answered: asyncio.Future[int], reply: RawReply) -> None:
+            answered.set_result(int(reply.data))
 
         await nc.subscribe("echo", cb=echo)
-        assert await nc.ask_for("echo", b"7", b"", number, timeout=5) == 7
+        assert await nc.request_settled("echo", b"7", b"", number, timeout=5) == 7
         with pytest.raises(ValueError, match="invalid literal"):
-            await nc.ask_for("echo", b"seven", b"", number, timeout=5)
+            await nc.request_settled("echo", b"seven", b"", number, timeout=5)
 
     jetstream.run(body)
 
@@ -237,7 +281,7 @@ def errors_kept() -> int:
     return sum(isinstance(kept, ChangedError) for kept in gc.get_objects())
 
 
-def test_a_refusal_leaves_nothing_to_the_garbage_collector(jetstream: JetStream) -> None:
+def test_refusal_leaves_nothing_to_the_garbage_collector(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         subject, wrong = names.events_subject("run"), {"Nats-Expected-Last-Subject-Sequence": "99"}
         await connection.publish(subject, b"x")
@@ -251,8 +295,18 @@ def test_a_refusal_leaves_nothing_to_the_garbage_collector(jetstream: JetStream)
                 except ChangedError:
                     refused += 1
             assert refused == 20
-            assert errors_kept() - before <= 1, "the last one may still be in somebody's hands"
+            assert errors_kept() - before <= 1, "a frame may still hold the last one"
         finally:
             gc.enable()
+
+    jetstream.run(body)
+
+
+def test_path_is_the_one_asked_for(jetstream: JetStream, plain: bool) -> None:
+    async def body(connection: Connection, _names: Names) -> None:
+        assert isinstance(connection.nc, FastClient) is not plain
+        assert connection.nc.server_name
+        assert not connection.nc.is_in_cluster
+        assert connection.nc.connected_server_version.major >= 2
 
     jetstream.run(body)

@@ -1,4 +1,4 @@
-"""Snapshots, workers and dead letters when answers get lost, and with what other hands put there."""
+"""Snapshots, workers and dead letters with lost answers, and with data of other programs."""
 
 import asyncio
 import json
@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.dead_letters import JetStreamDeadLetters
-from pyoco_server.adapters.jetstream.names import Names, kv_stream, kv_subject
-from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
-from pyoco_server.adapters.jetstream.workers import JetStreamWorkerRegistry
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names, kv_stream, kv_subject
+from pyoco_server.adapters.jetstream.stores.dead_letters import JetStreamDeadLetters
+from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.stores.workers import JetStreamWorkerRegistry
 from pyoco_server.app.ports import StoredSnapshot, TooLargeError, UnavailableError
 from pyoco_server.errors import InvalidInputError
 from tests.adapters.conftest import JetStream
@@ -37,7 +37,7 @@ def at(position: int, **fields: object) -> bytes:
 # --- Snapshots -------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_whose_answer_was_lost_is_recognised(jetstream: JetStream) -> None:
+def test_snapshot_write_with_a_lost_answer_is_unknown_and_was_stored(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         good = JetStreamSnapshots(connection, names)
         async with behind_a_bad_network(jetstream) as (proxy, bad):
@@ -47,7 +47,7 @@ def test_a_snapshot_whose_answer_was_lost_is_recognised(jetstream: JetStream) ->
             proxy.swallows_answers = True
             sent = link.sent
             writing = asyncio.create_task(snapshots.write("r", at(2), position=2, revision=first))
-            await wait_until(lambda: link.sent >= sent + 2)  # the write, and then the question what became of it
+            await wait_until(lambda: link.sent >= sent + 2)  # the write, and then the read that resolves its outcome
             proxy.swallows_answers = False
             proxy.links[-1].client.close()
             with pytest.raises(UnavailableError):
@@ -60,7 +60,7 @@ def test_a_snapshot_whose_answer_was_lost_is_recognised(jetstream: JetStream) ->
 
 
 @pytest.mark.parametrize(("meanwhile", "expected"), [(None, 2), (9, None)])
-def test_what_became_of_a_snapshot_is_looked_up(
+def test_snapshot_write_with_a_lost_answer_reads_its_outcome(
     jetstream: JetStream, meanwhile: int | None, expected: int | None
 ) -> None:
     async def body(connection: Connection, names: Names) -> int | None:
@@ -90,7 +90,7 @@ async def _stored(snapshots: JetStreamSnapshots, body: bytes) -> None:
                 return
 
 
-def test_nothing_is_claimed_while_the_server_is_away(jetstream: JetStream) -> None:
+def test_every_operation_is_unavailable_without_answers(jetstream: JetStream) -> None:
     async def body(_connection: Connection, names: Names) -> None:
         async with behind_a_bad_network(jetstream) as (proxy, bad):
             proxy.swallows_answers = True
@@ -114,7 +114,7 @@ def test_nothing_is_claimed_while_the_server_is_away(jetstream: JetStream) -> No
     jetstream.run(body)
 
 
-def test_without_the_bucket_nothing_can_be_written(jetstream: JetStream) -> None:
+def test_operations_are_unavailable_without_their_streams(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         for bucket in (names.runs_bucket, names.workers_bucket):
             await connection.js.delete_stream(kv_stream(bucket))
@@ -131,7 +131,7 @@ def test_without_the_bucket_nothing_can_be_written(jetstream: JetStream) -> None
     jetstream.run(body)
 
 
-def test_a_bucket_may_have_a_smaller_limit_than_the_server(jetstream: JetStream) -> None:
+def test_snapshot_larger_than_the_limit_of_its_bucket_is_refused(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         found = await connection.js.stream_info(kv_stream(names.runs_bucket))
         await connection.js.update_stream(found.config.evolve(max_msg_size=1_000))
@@ -144,7 +144,7 @@ def test_a_bucket_may_have_a_smaller_limit_than_the_server(jetstream: JetStream)
 
 
 @pytest.mark.parametrize("key", ["", "a.b", "*", ">", "a b", "ä"])
-def test_ids_that_would_reach_into_others_are_refused(jetstream: JetStream, key: str) -> None:
+def test_id_that_is_no_single_token_is_refused(jetstream: JetStream, key: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
         snapshots = JetStreamSnapshots(connection, names)
         attempts = [
@@ -160,7 +160,7 @@ def test_ids_that_would_reach_into_others_are_refused(jetstream: JetStream, key:
 
 
 @pytest.mark.parametrize("worker_id", ["", "*", ">", "a.*", "a b", "ä"])
-def test_a_worker_whose_name_can_be_no_key_is_not_written_and_not_there(jetstream: JetStream, worker_id: str) -> None:
+def test_invalid_worker_id_is_refused_and_absent(jetstream: JetStream, worker_id: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
         workers = JetStreamWorkerRegistry(connection, names)
         with pytest.raises(InvalidInputError):
@@ -174,7 +174,7 @@ def test_a_worker_whose_name_can_be_no_key_is_not_written_and_not_there(jetstrea
 # --- Workers and dead letters ----------------------------------------------------------------------------------------
 
 
-def test_workers_that_were_removed_or_are_none_are_left_out(jetstream: JetStream) -> None:
+def test_removed_and_undecodable_workers_are_left_out(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         workers = JetStreamWorkerRegistry(connection, names)
         for worker_id in ("a", "b", "c", "d"):
@@ -208,7 +208,7 @@ def test_dead_letters_are_found_across_gaps(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_a_dead_letter_is_the_entry_as_json(jetstream: JetStream) -> None:
+def test_dead_letter_is_stored_as_the_json_of_its_entry(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         letters = JetStreamDeadLetters(connection, names)
         await letters.publish("cpu", {"timestamp": 1.25, "reason": "flow_not_found", "error": None})

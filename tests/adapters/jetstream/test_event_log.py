@@ -1,19 +1,18 @@
-"""What only the log on JetStream has: limits, other hands in the stream, replicas."""
+"""What only the log on JetStream has: size limits, messages of other programs in the stream, reads from the leader."""
 
 import json
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.event_log import (
-    AFTER,
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import EXPECTED_SEQUENCE, Names
+from pyoco_server.adapters.jetstream.primitives.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.stores.event_log import (
     COMMIT_ID,
     EVENT_COUNT,
     BrokenLogError,
     JetStreamEventLog,
 )
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.stream_reader import StreamReader
 from pyoco_server.app.ports import LogConflictError, TooLargeError
 from pyoco_server.core import encode_event, event_to_dict
 from pyoco_server.errors import InvalidInputError
@@ -24,7 +23,7 @@ BAD_IDS = ["", "a.b", "*", ">", "a b", "r\r\n", "実行", "x" * 129]
 
 
 @pytest.mark.parametrize("run_id", BAD_IDS)
-def test_an_id_that_is_no_token_is_refused(jetstream: JetStream, run_id: str) -> None:
+def test_run_id_that_is_no_token_is_refused(jetstream: JetStream, run_id: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
         log = JetStreamEventLog(connection, names)
         for attempt in (
@@ -40,7 +39,7 @@ def test_an_id_that_is_no_token_is_refused(jetstream: JetStream, run_id: str) ->
     jetstream.run(body)
 
 
-def test_a_commit_is_one_message_that_any_language_can_read(jetstream: JetStream) -> None:
+def test_commit_is_stored_as_one_json_message(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         log = JetStreamEventLog(connection, names)
         first = await log.append("r", [note("1"), note("実行")], after=0)
@@ -48,19 +47,19 @@ def test_a_commit_is_one_message_that_any_language_can_read(jetstream: JetStream
         stored = await connection.js.get_msg(names.events_stream, first)
         assert json.loads(stored.data or b"") == [event_to_dict(note("1")), event_to_dict(note("実行"))]
         assert stored.headers is not None
-        assert (stored.headers[EVENT_COUNT], stored.headers[AFTER]) == ("2", "0")
+        assert (stored.headers[EVENT_COUNT], stored.headers[EXPECTED_SEQUENCE]) == ("2", "0")
         following = await connection.js.get_msg(names.events_stream, second)
         assert following.headers is not None
-        assert following.headers[AFTER] == str(first)
+        assert following.headers[EXPECTED_SEQUENCE] == str(first)
         assert following.headers[COMMIT_ID] != stored.headers[COMMIT_ID]
 
     jetstream.run(body)
 
 
-def test_a_commit_as_large_as_the_server_takes_is_taken_and_a_larger_one_refused(jetstream: JetStream) -> None:
+def test_commit_of_the_maximum_size_is_stored_and_a_larger_one_refused(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         log = JetStreamEventLog(connection, names)
-        with pytest.raises(TooLargeError, match=r"'r' has \d+ bytes, the server takes 1048576: keep large values"):
+        with pytest.raises(TooLargeError, match=r"'r' has \d+ bytes, the server accepts 1048576: keep large values"):
             await log.append("r", [note("x" * 1_048_576)], after=0)
         with pytest.raises(TooLargeError) as caught:
             await log.append("r", [note("x" * 1_048_577)], after=0)
@@ -75,7 +74,7 @@ def test_a_commit_as_large_as_the_server_takes_is_taken_and_a_larger_one_refused
     jetstream.run(body)
 
 
-def test_a_commit_larger_than_the_stream_takes_is_refused(jetstream: JetStream) -> None:
+def test_commit_larger_than_the_limit_of_the_stream_is_refused(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         log = JetStreamEventLog(connection, names)
         config = (await connection.js.stream_info(names.events_stream)).config
@@ -95,7 +94,7 @@ async def three_commits(log: JetStreamEventLog) -> list[int]:
 
 
 @pytest.mark.parametrize("removed", [0, 1])
-def test_a_log_with_a_gap_is_not_read_as_if_it_were_whole(jetstream: JetStream, removed: int) -> None:
+def test_read_of_a_log_with_a_gap_fails(jetstream: JetStream, removed: int) -> None:
     async def body(connection: Connection, names: Names) -> None:
         log = JetStreamEventLog(connection, names)
         ends = await three_commits(log)
@@ -107,7 +106,7 @@ def test_a_log_with_a_gap_is_not_read_as_if_it_were_whole(jetstream: JetStream, 
     jetstream.run(body)
 
 
-def test_a_log_that_lost_its_end_is_noticed(jetstream: JetStream) -> None:
+def test_read_of_a_log_that_lost_its_end_fails(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         log = JetStreamEventLog(connection, names)
         ends = await three_commits(log)
@@ -124,17 +123,15 @@ def test_a_log_that_lost_its_end_is_noticed(jetstream: JetStream) -> None:
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
-        (b"not json", {AFTER: "0", EVENT_COUNT: "1"}),
-        (b"{}", {AFTER: "0", EVENT_COUNT: "1"}),
-        (b"[{}]", {AFTER: "0", EVENT_COUNT: "1"}),
-        (b"[]", {AFTER: "0", EVENT_COUNT: "1"}),
-        (b"[%b]" % encode_event(note("foreign")), {AFTER: "0", EVENT_COUNT: "2"}),
+        (b"not json", {EXPECTED_SEQUENCE: "0", EVENT_COUNT: "1"}),
+        (b"{}", {EXPECTED_SEQUENCE: "0", EVENT_COUNT: "1"}),
+        (b"[{}]", {EXPECTED_SEQUENCE: "0", EVENT_COUNT: "1"}),
+        (b"[]", {EXPECTED_SEQUENCE: "0", EVENT_COUNT: "1"}),
+        (b"[%b]" % encode_event(note("foreign")), {EXPECTED_SEQUENCE: "0", EVENT_COUNT: "2"}),
         (b"[%b]" % encode_event(note("foreign")), {}),
     ],
 )
-def test_what_other_hands_put_into_the_log_is_not_believed(
-    jetstream: JetStream, body: bytes, headers: dict[str, str]
-) -> None:
+def test_read_of_a_log_with_a_foreign_message_fails(jetstream: JetStream, body: bytes, headers: dict[str, str]) -> None:
     async def check(connection: Connection, names: Names) -> None:
         await connection.js.publish(names.events_subject("r"), body, headers=headers)
         with pytest.raises(BrokenLogError, match="the log of 'r' is damaged: position 1"):
@@ -143,8 +140,8 @@ def test_what_other_hands_put_into_the_log_is_not_believed(
     jetstream.run(check)
 
 
-def test_leader_reads_give_the_same(jetstream: JetStream) -> None:
-    """One server is its own leader; what several need is that nothing but the way of asking changes."""
+def test_reads_from_the_leader_return_the_same(jetstream: JetStream) -> None:
+    """A single server is its own leader; only the kind of request differs."""
 
     async def body(connection: Connection, names: Names) -> None:
         log = JetStreamEventLog(connection, names, leader_reads=True)
@@ -162,7 +159,7 @@ def test_leader_reads_give_the_same(jetstream: JetStream) -> None:
 
 
 @pytest.mark.parametrize("leader", [False, True])
-def test_single_messages_are_found_by_subject(jetstream: JetStream, leader: bool) -> None:
+def test_reader_finds_first_and_last_message_of_a_subject(jetstream: JetStream, leader: bool) -> None:
     async def body(connection: Connection, names: Names) -> None:
         log, reader = JetStreamEventLog(connection, names), StreamReader(connection, names.events_stream, leader=leader)
         subject = names.events_subject("r")
@@ -179,7 +176,7 @@ def test_single_messages_are_found_by_subject(jetstream: JetStream, leader: bool
     jetstream.run(body)
 
 
-def test_pages_end_where_they_are_told_to(jetstream: JetStream) -> None:
+def test_page_ends_at_its_limit_of_messages_or_bytes(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         ends = await three_commits(JetStreamEventLog(connection, names))
         reader, subject = StreamReader(connection, names.events_stream), names.events_subject("r")

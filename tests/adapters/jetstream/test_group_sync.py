@@ -1,4 +1,4 @@
-"""Those who wait for the disk share its syncs, and none is told before a sync has ended that began after they asked."""
+"""Group commit: writers share syncs, and each waits for a sync that began after its request."""
 
 import asyncio
 import threading
@@ -9,32 +9,31 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
-from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
-from pyoco_server.adapters.jetstream.group_sync import Done, FileSyncer, StreamGroup
-from pyoco_server.adapters.jetstream.names import Names, kv_stream, object_stream
-from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
-from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
-from pyoco_server.adapters.jetstream.store_files import StreamFiles
-from pyoco_server.adapters.jetstream.store_sync import SYNC_SUBJECT
-from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.durability.group_commit import Done, FileSyncer, GroupCommit
+from pyoco_server.adapters.jetstream.durability.remote_sync import SYNC_SUBJECT
+from pyoco_server.adapters.jetstream.durability.stream_files import StreamFiles
+from pyoco_server.adapters.jetstream.primitives.names import Names, kv_stream, object_stream
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
+from pyoco_server.adapters.jetstream.stores.event_log import JetStreamEventLog
+from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.jetstream.stores.outputs import JetStreamOutputStore
+from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
 from pyoco_server.adapters.nats_server import NatsServer
+from pyoco_server.adapters.system import SystemClock, uuid_maker
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.submitting import Submission, Submitter
+from pyoco_server.app.runs.submit import Submission, Submitter
 from pyoco_server.core import Actor, ActorKind
 from tests.adapters.events import note, texts
 from tests.waiting import wait_until
 
 NAMES = Names()
-SOMEBODY = Actor(ActorKind.USER, "somebody")
+USER = Actor(ActorKind.USER, "alice")
 
 
-class Hand:
-    """Serves as a syncer: a sync ends when the test says so."""
+class ManualSyncer:
+    """A syncer whose syncs end when the test calls :meth:`end`."""
 
     def __init__(self) -> None:
         self.begun: list[Done] = []
@@ -50,79 +49,79 @@ class Hand:
         self.begun[-1](error)
 
 
-def scene(body: Callable[[StreamGroup, Hand], Coroutine[Any, Any, None]]) -> None:
+def scene(body: Callable[[GroupCommit, ManualSyncer], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        hand = Hand()
-        await body(StreamGroup(hand), hand)
+        syncer = ManualSyncer()
+        await body(GroupCommit(syncer), syncer)
 
     asyncio.run(main())
 
 
-async def _turns() -> None:
+async def _loop_turns() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-def test_those_who_come_while_one_is_under_way_share_the_next() -> None:
-    async def body(group: StreamGroup, hand: Hand) -> None:
+def test_waiters_that_arrive_during_a_sync_share_the_next_one() -> None:
+    async def body(group: GroupCommit, syncer: ManualSyncer) -> None:
         early = [asyncio.create_task(group.wait()) for _ in range(3)]
-        await _turns()
+        await _loop_turns()
         late = [asyncio.create_task(group.wait()) for _ in range(5)]
-        await _turns()
-        assert len(hand.begun) == 1
-        hand.end()
-        await _turns()
+        await _loop_turns()
+        assert len(syncer.begun) == 1
+        syncer.end()
+        await _loop_turns()
         assert all(task.done() for task in early)
         assert not any(task.done() for task in late)
-        assert len(hand.begun) == 2
-        hand.end()
+        assert len(syncer.begun) == 2
+        syncer.end()
         await asyncio.gather(*late)
-        assert len(hand.begun) == 2
+        assert len(syncer.begun) == 2
 
     scene(body)
 
 
-def test_a_failure_is_told_to_those_it_concerns() -> None:
-    async def body(group: StreamGroup, hand: Hand) -> None:
+def test_failed_sync_fails_only_its_own_waiters() -> None:
+    async def body(group: GroupCommit, syncer: ManualSyncer) -> None:
         first = asyncio.create_task(group.wait())
-        await _turns()
+        await _loop_turns()
         second = asyncio.create_task(group.wait())
-        await _turns()
-        hand.end(UnavailableError("the disk is full"))
+        await _loop_turns()
+        syncer.end(UnavailableError("the disk is full"))
         with pytest.raises(UnavailableError, match="full"):
             await first
-        await _turns()
-        hand.end()
+        await _loop_turns()
+        syncer.end()
         await second
 
     scene(body)
 
 
-def test_who_does_not_wait_any_more_is_in_nobodys_way() -> None:
-    async def body(group: StreamGroup, hand: Hand) -> None:
-        gone, there = asyncio.create_task(group.wait()), asyncio.create_task(group.wait())
-        await _turns()
-        gone.cancel()
-        await _turns()
-        hand.end()
-        await there
-        assert gone.cancelled()
+def test_cancelled_waiter_does_not_disturb_the_others() -> None:
+    async def body(group: GroupCommit, syncer: ManualSyncer) -> None:
+        cancelled, waiting = asyncio.create_task(group.wait()), asyncio.create_task(group.wait())
+        await _loop_turns()
+        cancelled.cancel()
+        await _loop_turns()
+        syncer.end()
+        await waiting
+        assert cancelled.cancelled()
 
     scene(body)
 
 
-def test_when_it_is_closed_nobody_waits_for_ever() -> None:
-    async def body(group: StreamGroup, hand: Hand) -> None:
+def test_close_fails_all_waiters() -> None:
+    async def body(group: GroupCommit, syncer: ManualSyncer) -> None:
         first = asyncio.create_task(group.wait())
-        await _turns()
+        await _loop_turns()
         second = asyncio.create_task(group.wait())
-        await _turns()
+        await _loop_turns()
         group.close()
         for task in (first, second):
             with pytest.raises(UnavailableError, match="closed"):
                 await task
-        assert hand.is_closed
-        hand.end()  # of one that was under way; nobody is told
+        assert syncer.is_closed
+        syncer.end()  # the sync that was running ends after the close, and has no waiter
 
     scene(body)
 
@@ -139,8 +138,8 @@ class Failing(StreamFiles):
         raise OSError(5, "Input/output error")
 
 
-def test_after_a_failure_of_the_disk_none_succeeds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was lost is not told again by the system: a later sync would seem to have succeeded."""
+def test_no_sync_succeeds_after_a_failure_of_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel reports lost data only once: a later sync would seem to succeed."""
     stream = tmp_path / "a" / "b" / "c" / "d" / "S"
     (stream / "msgs").mkdir(parents=True)
     for name in ("meta.inf", "meta.sum", "msgs/1.blk"):
@@ -148,9 +147,9 @@ def test_after_a_failure_of_the_disk_none_succeeds(tmp_path: Path, caplog: pytes
     files = Failing(stream)
 
     async def body() -> None:
-        group = StreamGroup(FileSyncer(files, name="S"))
+        group = GroupCommit(FileSyncer(files, name="S"))
         for _ in range(2):
-            with pytest.raises(UnavailableError, match="the disk failed to take"):
+            with pytest.raises(UnavailableError, match="the disk failed to store"):
                 await group.wait()
         assert files.tries == 1
         group.close()
@@ -159,9 +158,9 @@ def test_after_a_failure_of_the_disk_none_succeeds(tmp_path: Path, caplog: pytes
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
 
 
-def test_a_stream_that_is_not_there_yet_is_no_failure_of_the_disk(tmp_path: Path) -> None:
+def test_sync_of_a_missing_stream_is_no_failure_of_the_disk(tmp_path: Path) -> None:
     async def body() -> None:
-        group = StreamGroup(FileSyncer(StreamFiles(tmp_path / "a" / "b" / "c" / "d" / "S"), name="S"))
+        group = GroupCommit(FileSyncer(StreamFiles(tmp_path / "a" / "b" / "c" / "d" / "S"), name="S"))
         with pytest.raises(UnavailableError, match="cannot be synced"):
             await group.wait()
         stream = tmp_path / "a" / "b" / "c" / "d" / "S"
@@ -194,9 +193,7 @@ class Counting:
 
 
 @pytest.mark.parametrize(("durability", "host", "syncs"), [("sync", "127.0.0.1", 1), ("fast", "127.0.0.1", 0)])
-def test_clients_sync_where_the_server_leaves_it_to_them(
-    tmp_path: Path, durability: Any, host: str, syncs: int
-) -> None:
+def test_client_syncs_if_the_server_does_not(tmp_path: Path, durability: Any, host: str, syncs: int) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path, durability=durability, host=host) as server:
             connection = await _open(server)
@@ -208,7 +205,7 @@ def test_clients_sync_where_the_server_leaves_it_to_them(
     asyncio.run(body())
 
 
-def test_a_server_others_can_reach_syncs_by_itself(tmp_path: Path) -> None:
+def test_server_on_a_public_address_syncs_by_itself(tmp_path: Path) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path, host="0.0.0.0") as server:  # noqa: S104 what is tested
             connection = await _open(server)
@@ -221,7 +218,7 @@ def test_a_server_others_can_reach_syncs_by_itself(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_who_cannot_reach_the_files_has_them_synced(tmp_path: Path) -> None:
+def test_client_without_access_to_the_files_requests_syncs_from_the_gateway(tmp_path: Path) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             gateway = await _open(server)
@@ -242,26 +239,26 @@ def test_who_cannot_reach_the_files_has_them_synced(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_where_nobody_syncs_nothing_is_confirmed(tmp_path: Path) -> None:
+def test_append_is_unavailable_if_no_gateway_syncs(tmp_path: Path) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             (tmp_path / "nats-server.conf").write_text("of another server")
             elsewhere = await _open(server)
             log = JetStreamEventLog(elsewhere, NAMES, patience_sec=0.2)
-            with pytest.raises(UnavailableError, match="nobody who runs the embedded NATS server"):
+            with pytest.raises(UnavailableError, match="no gateway syncs the store of the embedded NATS server"):
                 await log.append("r", [note("x")], after=0)
             await elsewhere.close()
 
     asyncio.run(body())
 
 
-def test_nobody_can_have_other_files_synced(tmp_path: Path) -> None:
+def test_sync_request_for_other_files_is_refused(tmp_path: Path) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             gateway = await _open(server)
             await gateway.serve_syncs()
             answers = [
-                (await gateway.nc.ask(SYNC_SUBJECT, name, b"", timeout=1.0)).data
+                (await gateway.nc.request_raw(SYNC_SUBJECT, name, b"", timeout=1.0)).data
                 for name in (b"../../..", b"", b"NOT_THERE", NAMES.events_stream.encode())
             ]
             assert [answer.startswith(b"+OK") for answer in answers] == [False, False, False, True]
@@ -270,7 +267,7 @@ def test_nobody_can_have_other_files_synced(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_threads_end_with_the_connection(tmp_path: Path) -> None:
+def test_sync_threads_end_with_the_connection(tmp_path: Path) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             connection = await _open(server)
@@ -287,8 +284,8 @@ def _syncing() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("sync of ")]
 
 
-def test_a_server_that_is_started_again_is_synced_again(tmp_path: Path) -> None:
-    """Under another name: its files are looked for anew."""
+def test_restarted_server_is_synced_again(tmp_path: Path) -> None:
+    """A restarted server has another name, so the connection must find its files again."""
 
     async def body() -> None:
         server = NatsServer(tmp_path)
@@ -313,7 +310,7 @@ def test_a_server_that_is_started_again_is_synced_again(tmp_path: Path) -> None:
 
 
 class Dying:
-    """A disk that takes no more from some moment on, of one stream."""
+    """A disk that fails the syncs of one stream while ``is_dead``."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
@@ -325,7 +322,7 @@ class Dying:
 
 
 @pytest.mark.parametrize("stream", [NAMES.events_stream, kv_stream(NAMES.runs_bucket), NAMES.work_stream])
-def test_no_submission_is_accepted_of_which_the_disk_did_not_take_all(tmp_path: Path, stream: str) -> None:
+def test_submission_fails_if_any_of_its_streams_is_not_synced(tmp_path: Path, stream: str) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             connection = await _open(server)
@@ -338,18 +335,18 @@ def test_no_submission_is_accepted_of_which_the_disk_did_not_take_all(tmp_path: 
                 new_id=uuid_maker(),
                 max_snapshot_bytes=100_000,
             )
-            await submitter.submit(Submission(flow_name="hello"), SOMEBODY)
+            await submitter.submit(Submission(flow_name="hello"), USER)
             disk.is_dead = True
             for _ in range(3):
                 with pytest.raises(UnavailableError):
-                    await submitter.submit(Submission(flow_name="hello"), SOMEBODY)
+                    await submitter.submit(Submission(flow_name="hello"), USER)
             await connection.close()
 
     asyncio.run(body())
 
 
-def test_what_is_there_already_is_confirmed_when_it_is_durable(tmp_path: Path) -> None:
-    """Whoever put it may not have waited for that; before, what could be seen was durable."""
+def test_put_of_existing_data_is_confirmed_only_after_a_sync(tmp_path: Path) -> None:
+    """The first writer may have died before its sync, so existing data may not be durable yet."""
 
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
@@ -369,20 +366,20 @@ def test_what_is_there_already_is_confirmed_when_it_is_durable(tmp_path: Path) -
     asyncio.run(body())
 
 
-def test_nobody_can_have_threads_started_for_streams_there_are_not(tmp_path: Path) -> None:
+def test_sync_request_for_a_missing_stream_starts_no_thread(tmp_path: Path) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             gateway = await _open(server)
             await gateway.serve_syncs()
             for number in range(20):
-                await gateway.nc.ask(SYNC_SUBJECT, b"INVENTED_%d" % number, b"", timeout=1.0)
+                await gateway.nc.request_raw(SYNC_SUBJECT, b"INVENTED_%d" % number, b"", timeout=1.0)
             assert not _syncing()
             await gateway.close()
 
     asyncio.run(body())
 
 
-def test_a_closed_connection_syncs_no_more(tmp_path: Path) -> None:
+def test_sync_on_a_closed_connection_fails(tmp_path: Path) -> None:
     async def body() -> None:
         async with NatsServer(tmp_path) as server:
             connection = await _open(server)
@@ -395,18 +392,18 @@ def test_a_closed_connection_syncs_no_more(tmp_path: Path) -> None:
 
 
 class Crashing(StreamFiles):
-    """Files nobody can cope with."""
+    """Files whose sync raises an unexpected error."""
 
     @override
     def sync(self) -> None:
-        raise ValueError("unheard of")
+        raise ValueError("unexpected")
 
 
-def test_who_waits_is_told_also_of_what_nobody_expected(tmp_path: Path) -> None:
+def test_unexpected_error_of_a_sync_fails_its_waiters(tmp_path: Path) -> None:
     async def body() -> None:
-        group = StreamGroup(FileSyncer(Crashing(tmp_path), name="S"))
+        group = GroupCommit(FileSyncer(Crashing(tmp_path), name="S"))
         for _ in range(2):
-            with pytest.raises(UnavailableError, match="unheard of"):
+            with pytest.raises(UnavailableError, match="unexpected"):
                 await group.wait()
         group.close()
 

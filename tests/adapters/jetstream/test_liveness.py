@@ -1,41 +1,40 @@
-"""Asking worker processes whether they are there: who answers, who is gone, and what proves nothing."""
+"""Liveness requests to worker processes: which answered, which is disconnected, and when that is unknown."""
 
 import asyncio
 from urllib.parse import urlsplit
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.liveness import JetStreamLiveness, answer_as
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.workers import JetStreamWorkerRegistry
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
+from pyoco_server.adapters.jetstream.stores.workers import JetStreamLiveness, JetStreamWorkerRegistry, answer_as
 from pyoco_server.app.ports import WorkerRecord
-from pyoco_server.app.ports.liveness import Sign
+from pyoco_server.app.ports.workers import Sign
 from tests.adapters.conftest import JetStream
-from tests.adapters.nats_server import NatsServer
 from tests.adapters.proxy import proxy_to
+from tests.adapters.real_nats import NatsServer
 from tests.gateway.stand import eventually
 from tests.waiting import wait_until
 
 
-def test_who_is_there_answers_and_who_is_gone_is_known_to_be(jetstream: JetStream) -> None:
+def test_running_worker_answers_and_ended_worker_is_disconnected(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         liveness = JetStreamLiveness(connection, names)
-        assert await liveness.ask("i1") is Sign.NOBODY
+        assert await liveness.ask("i1") is Sign.DISCONNECTED
         async with await connect(jetstream.server.url, name="worker") as worker:
             await answer_as("i1", worker, names)
             await worker.nc.flush()
             assert await liveness.ask("i1") is Sign.ANSWERED
-            assert await liveness.ask("i2") is Sign.NOBODY
+            assert await liveness.ask("i2") is Sign.DISCONNECTED
 
         async def is_gone() -> bool:
-            return await liveness.ask("i1") is Sign.NOBODY
+            return await liveness.ask("i1") is Sign.DISCONNECTED
 
         await eventually(is_gone)
 
     jetstream.run(body)
 
 
-def test_who_listens_and_does_not_answer_is_not_gone(jetstream: JetStream) -> None:
+def test_connected_worker_without_an_answer_is_unknown(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         async with (
             proxy_to(urlsplit(jetstream.server.url).port or 0) as proxy,
@@ -49,24 +48,24 @@ def test_who_listens_and_does_not_answer_is_not_gone(jetstream: JetStream) -> No
     jetstream.run(body)
 
 
-def test_entries_are_told_of_as_they_are_written(jetstream: JetStream) -> None:
+def test_subscriber_receives_valid_worker_entries_as_they_are_written(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
-        told: list[WorkerRecord] = []
-        leave = await JetStreamLiveness(connection, names).subscribe(told.append)
+        received: list[WorkerRecord] = []
+        unsubscribe = await JetStreamLiveness(connection, names).subscribe(received.append)
         await connection.nc.flush()
         async with await connect(jetstream.server.url, name="worker") as worker:
             registry = JetStreamWorkerRegistry(worker, names)
             await registry.update("w1", lambda _: {"worker_id": "w1", "instance_id": "i1"})
             await worker.publish(f"$KV.{names.workers_bucket}.w2", b"no entry")
             await registry.update("w1", lambda _: {"worker_id": "w1", "instance_id": "i2"})
-            await wait_until(lambda: len(told) == 2)
-        assert [record["instance_id"] for record in told] == ["i1", "i2"]
-        leave()
+            await wait_until(lambda: len(received) == 2)
+        assert [record["instance_id"] for record in received] == ["i1", "i2"]
+        unsubscribe()
 
     jetstream.run(body)
 
 
-def test_a_restart_of_the_server_is_an_outage_after_which_processes_answer_again(own_nats_server: NatsServer) -> None:
+def test_workers_answer_again_after_a_restart_of_the_server(own_nats_server: NatsServer) -> None:
     async def body() -> None:
         names = Names()
         async with (
@@ -81,7 +80,7 @@ def test_a_restart_of_the_server_is_an_outage_after_which_processes_answer_again
             own_nats_server.kill()
             await wait_until(lambda: not gateway.is_connected)
             assert await liveness.ask("i1") is Sign.UNKNOWN
-            await answer_as("i2", worker, names)  # told to the server when it is back
+            await answer_as("i2", worker, names)  # the client subscribes when the server is back
             await asyncio.to_thread(own_nats_server.start)
 
             async def answers() -> bool:

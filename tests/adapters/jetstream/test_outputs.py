@@ -1,4 +1,4 @@
-"""What only outputs on JetStream have: chunks that can be missing, and other tools that read and write them."""
+"""What only outputs on JetStream have: missing chunks, and other tools that read and write them."""
 
 import asyncio
 import base64
@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
-from pyoco_server.adapters.jetstream.names import Names, object_stream
-from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
-from pyoco_server.adapters.jetstream.resources import provision
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names, object_stream
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
+from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.jetstream.stores.outputs import JetStreamOutputStore
 from pyoco_server.app.ports import TooLargeError, UnavailableError
 from pyoco_server.errors import PyocoServerError
 from tests.adapters.conftest import JetStream
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.waiting import wait_until
 
 DATA = random.Random(1).randbytes(1_000_000)
@@ -25,7 +25,7 @@ def _subject(names: Names, name: str) -> str:
 
 
 @pytest.mark.parametrize("missing", [1, 2, 4])
-def test_an_output_with_a_missing_chunk_is_not_there(
+def test_output_with_a_missing_chunk_is_absent(
     jetstream: JetStream, caplog: pytest.LogCaptureFixture, missing: int
 ) -> None:
     async def body(connection: Connection, names: Names) -> None:
@@ -40,7 +40,7 @@ def test_an_output_with_a_missing_chunk_is_not_there(
     assert "'a'" in record.getMessage()
 
 
-def test_an_output_with_a_foreign_chunk_is_not_there(jetstream: JetStream) -> None:
+def test_output_with_a_foreign_chunk_is_absent(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         store = JetStreamOutputStore(connection, names)
         await store.put("a", DATA)
@@ -51,7 +51,7 @@ def test_an_output_with_a_foreign_chunk_is_not_there(jetstream: JetStream) -> No
     jetstream.run(body)
 
 
-def test_the_usual_tools_read_and_write_them(jetstream: JetStream) -> None:
+def test_object_store_client_reads_and_writes_outputs(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         store, tool = JetStreamOutputStore(connection, names), await connection.js.object_store(names.outputs_bucket)
         await store.put("run/ours", DATA)
@@ -67,7 +67,7 @@ def test_the_usual_tools_read_and_write_them(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_nothing_stays_of_what_was_deleted_or_came_too_late(jetstream: JetStream) -> None:
+def test_deleted_and_losing_puts_leave_no_chunks(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         store = JetStreamOutputStore(connection, names)
         await store.put("a", DATA)
@@ -82,16 +82,16 @@ def test_nothing_stays_of_what_was_deleted_or_came_too_late(jetstream: JetStream
     jetstream.run(body)
 
 
-def test_an_entry_that_tells_of_no_object_is_an_error(jetstream: JetStream) -> None:
+def test_entry_that_describes_no_object_is_an_error(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         await connection.js.publish(_subject(names, "a"), b"[]")
-        with pytest.raises(PyocoServerError, match="message 1 of the object store tells of no object"):
+        with pytest.raises(PyocoServerError, match="message 1 of the object store describes no object"):
             await JetStreamOutputStore(connection, names).get("a")
 
     jetstream.run(body)
 
 
-def test_a_put_that_was_cut_off_leaves_no_part_and_can_be_repeated(own_nats_server: NatsServer) -> None:
+def test_interrupted_put_stores_no_output_and_can_be_repeated(own_nats_server: NatsServer) -> None:
     names, data = Names(), random.Random(2).randbytes(20_000_000)
 
     async def body() -> None:
@@ -115,17 +115,17 @@ def test_a_put_that_was_cut_off_leaves_no_part_and_can_be_repeated(own_nats_serv
     asyncio.run(body())
 
 
-def test_a_graph_the_server_does_not_take_is_refused(jetstream: JetStream) -> None:
+def test_too_large_graph_is_refused(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         graphs = JetStreamGraphRegistry(connection, names)
-        with pytest.raises(TooLargeError, match=r"'g' has \d+ bytes, the server takes 1048576"):
+        with pytest.raises(TooLargeError, match=r"'g' has \d+ bytes, the server accepts 1048576"):
             await graphs.put("g", b"x" * 1_048_576)
         assert await graphs.get("g") is None
 
     jetstream.run(body)
 
 
-def test_a_graph_an_operator_removed_is_gone_and_can_come_again(jetstream: JetStream) -> None:
+def test_graph_removed_by_an_operator_is_absent_and_can_be_put_again(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         graphs, bucket = JetStreamGraphRegistry(connection, names), await connection.js.key_value(names.graphs_bucket)
         assert await graphs.put("g", b"one")

@@ -1,4 +1,4 @@
-"""What the server says is heard as the library hears it, however it is cut on the way."""
+"""The parser of whole messages finds what the library's parser finds, however the bytes are cut on the way."""
 
 from typing import Any
 
@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nats.errors import ProtocolError
-from nats.protocol.parser import Parser
+from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
-from pyoco_server.adapters.jetstream.parsing import MessageParser
+from pyoco_server.adapters.jetstream.transport.protocol_parser import MessageParser
 
-AT_ONCE = 1
-"""The subscription whose messages are taken where they are read."""
+INLINE = 1
+"""The number of the subscription whose messages are dispatched inline."""
 
 
 class Listener:
-    """Writes down everything it hears, in the order it hears it."""
+    """Records everything that a parser dispatches, in order."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Any, ...]] = []
-        self.at_once = 0
+        self.inline = 0
 
-    def heard(self, number: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> bool:
-        if number != AT_ONCE:
+    def dispatch(self, number: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> bool:
+        if number != INLINE:
             return False
-        self.at_once += 1
+        self.inline += 1
         self.all.append(("message", number, subject, reply, data, headers))
         return True
 
@@ -37,11 +37,19 @@ class Listener:
     async def _process_pong(self) -> None:
         self.all.append(("pong",))
 
-    async def _process_err(self, told: str) -> None:
-        self.all.append(("error", told))
+    async def _process_err(self, text: str) -> None:
+        self.all.append(("error", text))
 
     async def _process_info(self, info: dict[str, Any]) -> None:
         self.all.append(("info", info))
+
+    def parser(self) -> MessageParser:
+        return MessageParser(
+            Parser(self),
+            between_messages=AWAITING_CONTROL_LINE,
+            dispatch=self.dispatch,
+            process=self._process_msg,
+        )
 
 
 def message(subject: str, number: int, reply: str, headers: bytes, data: bytes) -> bytes:
@@ -56,18 +64,18 @@ def message(subject: str, number: int, reply: str, headers: bytes, data: bytes) 
 MESSAGES = st.builds(
     message,
     st.sampled_from(["a", "pyoco.events.run-1", "MSG", "$JS.ACK.x"]),
-    st.sampled_from([AT_ONCE, 2, 345]),
+    st.sampled_from([INLINE, 2, 345]),
     st.sampled_from(["", "_INBOX.x.1"]),
     st.sampled_from([b"", b"NATS/1.0\r\n\r\n", b"NATS/1.0 503\r\n\r\n", b"NATS/1.0\r\nA: b\r\n\r\n"]),
     st.one_of(st.binary(max_size=40), st.sampled_from([b"\r\n", b"MSG a 1 1\r\nx\r\n", b"x" * 5_000])),
 )
-SAID = st.one_of(
+SENT = st.one_of(
     MESSAGES, st.sampled_from([b"PING\r\n", b"PONG\r\n", b"+OK\r\n", b"-ERR 'No'\r\n", b'INFO {"max_payload":1}\r\n'])
 )
 
 
-def hear(parser: Parser, listener: Listener, pieces: list[bytes]) -> list[tuple[Any, ...]]:
-    """What is heard of it; nobody here has to be waited for."""
+def parse(parser: MessageParser | Parser, pieces: list[bytes]) -> None:
+    """Parse all pieces; no step waits for anything."""
 
     async def all_of_it() -> None:
         for piece in pieces:
@@ -75,8 +83,20 @@ def hear(parser: Parser, listener: Listener, pieces: list[bytes]) -> list[tuple[
 
     with pytest.raises(StopIteration):
         all_of_it().send(None)
-    assert parser.buf == b"", "something was said, and not heard"
+    unparsed = parser.unparsed if isinstance(parser, MessageParser) else parser.buf
+    assert unparsed == b"", "some bytes were not parsed"
+
+
+def found_by_library(pieces: list[bytes]) -> list[tuple[Any, ...]]:
+    listener = Listener()
+    parse(Parser(listener), pieces)
     return listener.all
+
+
+def found_by_ours(pieces: list[bytes]) -> Listener:
+    listener = Listener()
+    parse(listener.parser(), pieces)
+    return listener
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -84,53 +104,58 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-@given(st.lists(SAID, min_size=1, max_size=8), st.lists(st.integers(0, 100_000), max_size=6))
-def test_it_hears_what_the_library_hears(said: list[bytes], places: list[int]) -> None:
-    pieces = cut(b"".join(said), places)
-    ours, theirs = Listener(), Listener()
-    assert hear(MessageParser(ours), ours, pieces) == hear(Parser(theirs), theirs, pieces)
+@given(st.lists(SENT, min_size=1, max_size=8), st.lists(st.integers(0, 100_000), max_size=6))
+def test_parser_finds_what_the_library_finds(sent: list[bytes], places: list[int]) -> None:
+    pieces = cut(b"".join(sent), places)
+    assert found_by_ours(pieces).all == found_by_library(pieces)
 
 
 ALL_KINDS = b"".join(
     [
-        message("a", AT_ONCE, "", b"", b"MSG b 1 1\r\nx\r\n"),
+        message("a", INLINE, "", b"", b"MSG b 1 1\r\nx\r\n"),
         message("a", 2, "to", b"NATS/1.0\r\n\r\n", b"HMSG\r\n"),
         b"PING\r\n",
-        message("a", AT_ONCE, "to", b"", b""),
+        message("a", INLINE, "to", b"", b""),
         b"+OK\r\n",
-        message("a", AT_ONCE, "", b"NATS/1.0\r\n\r\n", b"PING\r\n"),
+        message("a", INLINE, "", b"NATS/1.0\r\n\r\n", b"PING\r\n"),
     ]
 )
 
 
-def test_it_may_be_cut_at_any_two_places() -> None:
-    theirs = Listener()
-    expected = hear(Parser(theirs), theirs, [ALL_KINDS])
+def test_parser_accepts_cuts_at_any_two_places() -> None:
+    expected = found_by_library([ALL_KINDS])
     for first in range(len(ALL_KINDS)):
         for second in range(first, len(ALL_KINDS)):
-            ours = Listener()
             pieces = [ALL_KINDS[:first], ALL_KINDS[first:second], ALL_KINDS[second:]]
-            assert hear(MessageParser(ours), ours, pieces) == expected, pieces
+            assert found_by_ours(pieces).all == expected, pieces
 
 
-def test_whole_messages_are_taken_where_they_are_read() -> None:
-    listener = Listener()
-    hear(MessageParser(listener), listener, [message("a", AT_ONCE, "", b"", b"x") * 3 + b"PING\r\n"])
-    assert listener.at_once == 3
+def test_parser_dispatches_whole_messages_inline() -> None:
+    listener = found_by_ours([message("a", INLINE, "", b"", b"x") * 3 + b"PING\r\n"])
+    assert listener.inline == 3
     assert [what for what, *_ in listener.all] == ["message"] * 3 + ["ping"]
 
 
-def test_so_are_those_behind_one_that_was_cut_and_behind_another_line() -> None:
-    listener, one = Listener(), message("a", AT_ONCE, "", b"", b"some data")
-    parser = MessageParser(listener)
-    said = one + b"PING\r\n" + one * 5
-    hear(parser, listener, [said[:7], said[7:25], said[25:80], said[80:]])
+def test_parser_dispatches_inline_after_a_cut_message_and_after_another_line() -> None:
+    one = message("a", INLINE, "", b"", b"some data")
+    sent = one + b"PING\r\n" + one * 5
+    listener = found_by_ours([sent[:7], sent[7:25], sent[25:80], sent[80:]])
     assert len(listener.all) == 7
-    assert listener.at_once == 6
+    assert listener.inline == 6
+
+
+def test_reset_parser_forgets_an_incomplete_message() -> None:
+    listener = Listener()
+    parser = listener.parser()
+    with pytest.raises(StopIteration):
+        parser.parse(b"MSG a 1 5\r\nab").send(None)
+    parser.reset()
+    parse(parser, [b"PING\r\n"])
+    assert listener.all == [("ping",)]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         b"MSG a one 1\r\nx\r\n",
         b"MSG a 1 -15\r\nxx\r\n",
@@ -145,6 +170,6 @@ def test_so_are_those_behind_one_that_was_cut_and_behind_another_line() -> None:
         b"NO\r\n",
     ],
 )
-def test_what_makes_no_sense_ends_the_connection(said: bytes) -> None:
+def test_malformed_line_ends_the_connection(sent: bytes) -> None:
     with pytest.raises(ProtocolError):
-        hear(MessageParser(listener := Listener()), listener, [said])
+        parse(Listener().parser(), [sent])

@@ -1,4 +1,4 @@
-"""The power fails: what is on the disk then is what was synced, and all that anybody was told of is in it."""
+"""Loss of power: everything that was confirmed is in the part of the files that was synced."""
 
 import asyncio
 import os
@@ -12,31 +12,30 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.adapters.clock import SystemClock
-from pyoco_server.adapters.ids import uuid_maker
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
-from pyoco_server.adapters.jetstream.stream_reader import StreamReader
-from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
+from pyoco_server.adapters.jetstream.primitives.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.stores.event_log import JetStreamEventLog
+from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
 from pyoco_server.adapters.nats_server import NatsServer
-from pyoco_server.app.jobs import decode_job
-from pyoco_server.app.submitting import Submission, Submitter
+from pyoco_server.adapters.system import SystemClock, uuid_maker
+from pyoco_server.app.runs.job import decode_job
+from pyoco_server.app.runs.submit import Submission, Submitter
 from pyoco_server.core import Actor, ActorKind
 from tests.adapters.events import note, texts
 from tests.waiting import wait_until
 
 NAMES = Names()
-SOMEBODY = Actor(ActorKind.USER, "somebody")
+USER = Actor(ActorKind.USER, "alice")
 SLOW_SEC = 0.002
 
 
 class Disk:
-    """One of which is known how much of every file had been written when a sync of it began that has ended.
+    """Records for every file its size at the start of its last completed sync: what a loss of power leaves.
 
-    A slow one is waited for in a thread; a quick one on the event loop, and is never seen to be behind.
+    A slow disk is synced in a thread. A quick one is synced on the event loop, so a test never sees it behind.
     """
 
     def __init__(self, slow_sec: float) -> None:
@@ -51,19 +50,19 @@ class Disk:
         written = os.fstat(fd)
         self.under_way[written.st_ino] = written.st_size
         time.sleep(self.slow_sec)
-        if self.slow_sec:  # what counts here is what was told of which sync, not the disk of this machine
+        if self.slow_sec:  # the test is about confirmations and syncs, not about the disk of this machine
             os.fdatasync(fd)
         self.kept[written.st_ino] = max(written.st_size, self.kept.get(written.st_ino, 0))
 
     def is_behind(self) -> bool:
-        """Is there something that was written, and would be lost?"""
+        """Return whether a loss of power would lose data whose sync has begun."""
         return any(size > self.kept.get(inode, 0) for inode, size in self.under_way.copy().items())
 
 
-def what_is_left(server: NatsServer, data_dir: Path, target: Path, kept: Mapping[int, int]) -> int:
-    """What a loss of power leaves, in a directory of its own; returns how many bytes are lost.
+def copy_synced_data(server: NatsServer, data_dir: Path, target: Path, kept: Mapping[int, int]) -> int:
+    """Copy what a loss of power leaves to ``target``; return how many bytes are lost.
 
-    Only messages are lost. What the server writes beside them is there, also if it tells of messages that are not.
+    Only unsynced messages are lost. Other files of the server stay, even if they refer to lost messages.
     """
     assert server.pid is not None
     lost = 0
@@ -80,7 +79,7 @@ def what_is_left(server: NatsServer, data_dir: Path, target: Path, kept: Mapping
 
 
 class Platform:
-    """What is written to, on one connection."""
+    """The stores that the tests write to, on one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -106,30 +105,32 @@ async def _open(server: NatsServer) -> Platform:
 async def _until_the_power_fails(
     tmp_path: Path,
     write: Callable[[Platform, int], Coroutine[Any, Any, None]],
-    told: Callable[[], list[str]],
+    confirmations: Callable[[], list[str]],
     enough: int,
     slow_sec: float,
 ) -> list[str]:
-    """Sixteen write until enough was confirmed; returns what was, when the power failed. What is left is in after/."""
+    """Run sixteen writers until ``enough`` writes are confirmed, and lose power: return those; after/ has the disk."""
     disk = Disk(slow_sec)
     async with NatsServer(tmp_path / "before") as server:
         platform = await _open(server)
         platform.connection.syncs.sync_file = disk.sync
         writing = [asyncio.create_task(write(platform, number)) for number in range(16)]
-        await wait_until(lambda: len(told()) >= enough and (not slow_sec or disk.is_behind()), timeout=60.0)
-        confirmed, kept = [*told()], dict(disk.kept)
-        lost = what_is_left(server, tmp_path / "before", tmp_path / "after", kept)
+        await wait_until(
+            lambda: len(confirmations()) >= enough and (disk.is_behind() if slow_sec else disk.on_loop > 0),
+            timeout=60.0,
+        )
+        confirmed, kept = [*confirmations()], dict(disk.kept)
+        lost = copy_synced_data(server, tmp_path / "before", tmp_path / "after", kept)
         for task in writing:
             task.cancel()
         await asyncio.gather(*writing, return_exceptions=True)
         await platform.connection.close()
-    assert lost > 0 or not slow_sec  # somebody was waiting for the disk
-    assert disk.on_loop or slow_sec
+    assert lost > 0 or not slow_sec, "no writer was waiting for the disk"
     return confirmed
 
 
 @pytest.mark.parametrize("slow_sec", [SLOW_SEC, 0.0])
-def test_no_commit_that_was_confirmed_is_lost(tmp_path: Path, slow_sec: float) -> None:
+def test_no_confirmed_commit_is_lost(tmp_path: Path, slow_sec: float) -> None:
     done: list[str] = []
 
     async def write(platform: Platform, number: int) -> None:
@@ -151,14 +152,14 @@ def test_no_commit_that_was_confirmed_is_lost(tmp_path: Path, slow_sec: float) -
 
 
 @pytest.mark.parametrize("slow_sec", [SLOW_SEC, 0.0])
-def test_no_run_that_was_accepted_is_lost(tmp_path: Path, slow_sec: float) -> None:
-    """Its log, its snapshot and its job are there; and no job is there without its log."""
+def test_no_accepted_run_is_lost(tmp_path: Path, slow_sec: float) -> None:
+    """Its log, its snapshot and its job survive; and no job survives without its log."""
     accepted: list[str] = []
 
     async def write(platform: Platform, number: int) -> None:
         submission = Submission(flow_name="hello", params={"number": number, "more": "x" * 2000})
         while True:
-            snapshot = await platform.submitter.submit(submission, SOMEBODY)
+            snapshot = await platform.submitter.submit(submission, USER)
             accepted.append(str(snapshot["run_id"]))
 
     async def body() -> None:
@@ -185,8 +186,8 @@ async def _jobs(platform: Platform) -> list[bytes]:
     return found
 
 
-def test_a_log_that_is_read_is_durable_whoever_wrote_it(tmp_path: Path) -> None:
-    """Somebody dies between the server's answer and the sync; whoever goes on from what they wrote may rely on it."""
+def test_log_is_durable_when_it_has_been_read(tmp_path: Path) -> None:
+    """A writer dies between the server's answer and its sync; a reader of its commit may rely on that commit."""
 
     async def body() -> None:
         disk = Disk(SLOW_SEC)
@@ -205,7 +206,7 @@ def test_a_log_that_is_read_is_durable_whoever_wrote_it(tmp_path: Path) -> None:
             await wait_until(reached.is_set)
             dying.cancel()
             assert texts((await platform.log.read("r"))[0]) == ["first", "second"]
-            what_is_left(server, tmp_path / "before", tmp_path / "after", disk.kept)
+            copy_synced_data(server, tmp_path / "before", tmp_path / "after", disk.kept)
             over.set()
             await asyncio.gather(dying, return_exceptions=True)
             await hasty.connection.close()

@@ -1,4 +1,4 @@
-"""The consumer behind a tag: used as it is, made anew when it is gone, refused when it cannot serve."""
+"""The consumer of a tag: used as it is, created again when it is gone, refused when it is unsuitable."""
 
 import asyncio
 
@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.pulls import Pulled
-from pyoco_server.adapters.jetstream.resources import ResourceMismatchError
-from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import ResourceMismatchError
+from pyoco_server.adapters.jetstream.primitives.pulls import Pulled
+from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
 from pyoco_server.app.ports import UnavailableError
 from tests.adapters.conftest import JetStream
 from tests.adapters.jetstream.pulling import counted, get, published, soon, waiting_pull
 
 
-def test_a_pull_outlives_its_consumer(jetstream: JetStream) -> None:
+def test_pull_survives_the_deletion_of_its_consumer(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         for job in ("a", "b"):
@@ -28,7 +28,7 @@ def test_a_pull_outlives_its_consumer(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_an_acknowledgement_nobody_takes_is_not_taken_for_one(jetstream: JetStream) -> None:
+def test_ack_without_its_consumer_is_unavailable(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         await published(queue, "a")
@@ -44,7 +44,7 @@ def test_an_acknowledgement_nobody_takes_is_not_taken_for_one(jetstream: JetStre
 
 
 @pytest.mark.parametrize("name", ["pyoco_workers_cpu", "pyoco-cpu", "made-by-hand"])
-def test_a_consumer_that_exists_is_used_as_it_is(jetstream: JetStream, name: str) -> None:
+def test_existing_consumer_is_used_as_it_is(jetstream: JetStream, name: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
         settings = ConsumerConfig(
             name=name, durable_name=name, filter_subject=names.work_subject("cpu"), max_deliver=2, ack_wait=7
@@ -55,7 +55,7 @@ def test_a_consumer_that_exists_is_used_as_it_is(jetstream: JetStream, name: str
         await published(queue, "a", "b")
         await counted(queue, 2)
         await (await get(queue)).nak(0)
-        await counted(JetStreamWorkQueue(connection, names), 1)  # a gateway's, which never pulls
+        await counted(JetStreamWorkQueue(connection, names), 1)  # the queue of a gateway, which never pulls
         assert (await get(queue)).is_last
         await counted(queue, 1)
         [found] = await connection.js.consumers_info(names.work_stream)
@@ -64,7 +64,7 @@ def test_a_consumer_that_exists_is_used_as_it_is(jetstream: JetStream, name: str
     jetstream.run(body)
 
 
-def test_many_may_prepare_a_tag_at_once_whatever_they_want(jetstream: JetStream) -> None:
+def test_concurrent_prepares_with_different_settings_create_one_consumer(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         wishes = [msgspec.structs.replace(names, max_deliver=number) for number in range(2, 12)]
         await asyncio.gather(*[JetStreamWorkQueue(connection, wish).prepare("cpu") for wish in wishes])
@@ -79,7 +79,7 @@ def test_many_may_prepare_a_tag_at_once_whatever_they_want(jetstream: JetStream)
     jetstream.run(body)
 
 
-def test_new_settings_of_a_consumer_are_learnt(jetstream: JetStream) -> None:
+def test_rebind_reads_changed_settings_of_the_consumer(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         await queue.prepare("cpu")
@@ -92,7 +92,7 @@ def test_new_settings_of_a_consumer_are_learnt(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_a_consumer_may_limit_how_long_and_how_many_may_wait(jetstream: JetStream) -> None:
+def test_pull_respects_max_expires_and_max_waiting_of_the_consumer(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         name, subject = queue._consumers.name("cpu"), names.work_subject("cpu")
@@ -111,7 +111,7 @@ def test_a_consumer_may_limit_how_long_and_how_many_may_wait(jetstream: JetStrea
 
 
 @pytest.mark.parametrize("subject", ["cpu", ">"])
-def test_a_consumer_that_cannot_serve_is_refused(jetstream: JetStream, subject: str) -> None:
+def test_unsuitable_consumer_is_refused(jetstream: JetStream, subject: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
         unfit = {
             "cpu": ConsumerConfig(
@@ -133,7 +133,7 @@ def test_a_consumer_that_cannot_serve_is_refused(jetstream: JetStream, subject: 
     jetstream.run(body)
 
 
-def test_without_the_stream_nothing_can_be_reached(jetstream: JetStream) -> None:
+def test_operations_are_unavailable_without_the_stream(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         await connection.js.delete_stream(names.work_stream)
@@ -158,5 +158,5 @@ def test_without_the_stream_nothing_can_be_reached(jetstream: JetStream) -> None
         "$JS.ACK.hub.ACCOUNTHASH.PYOCO_WORK.pyoco-cpu.3.17.4.1700000000000000000.0.random",
     ],
 )
-def test_how_often_a_job_was_delivered_is_told_where_it_is_acknowledged(reply: str) -> None:
+def test_number_of_deliveries_is_parsed_from_the_ack_subject(reply: str) -> None:
     assert Pulled("pyoco.work.cpu", b"", None, reply).times_delivered == 3

@@ -1,4 +1,4 @@
-"""Pulls find their way back from whatever happens to the server, the connection and the consumer; no job is lost."""
+"""Pulls recover from faults of the server, the connection and their requests; no job is lost."""
 
 import asyncio
 import random
@@ -9,20 +9,20 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
+from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
 from pyoco_server.app.ports import TooLargeError, UnavailableError
 from pyoco_server.errors import InvalidInputError
 from tests.adapters.conftest import JetStream
 from tests.adapters.jetstream.pulling import RECOVERY_SEC, counted, get, published, soon, waiting_pull
-from tests.adapters.nats_server import NatsServer, names_for
 from tests.adapters.proxy import Proxy, proxy_to
+from tests.adapters.real_nats import NatsServer, names_for
 from tests.waiting import wait_until
 
 
-async def asked(url: str, names: Names) -> tuple[Connection, JetStreamWorkQueue]:
+async def connected_queue(url: str, names: Names) -> tuple[Connection, JetStreamWorkQueue]:
     connection = await connect(url, name="test", request_timeout_sec=0.5)
     return connection, JetStreamWorkQueue(connection, names)
 
@@ -30,18 +30,18 @@ async def asked(url: str, names: Names) -> tuple[Connection, JetStreamWorkQueue]
 # --- The server ------------------------------------------------------------------------------------------------------
 
 
-def test_a_pull_outlives_the_server(own_nats_server: NatsServer) -> None:
+def test_pull_survives_a_restart_of_the_server(own_nats_server: NatsServer) -> None:
     names = names_for("t")
 
     async def body() -> float:
-        connection, queue = await asked(own_nats_server.url, names)
+        connection, queue = await connected_queue(own_nats_server.url, names)
         async with connection:
             await provision(connection, names)
             pulling = await waiting_pull(queue)
             own_nats_server.kill()
             await wait_until(lambda: not connection.is_connected)
             await asyncio.to_thread(own_nats_server.start)
-            other, publisher = await asked(own_nats_server.url, names)
+            other, publisher = await connected_queue(own_nats_server.url, names)
             async with other:
                 await _patiently(lambda: published(publisher, "after"))
                 began = time.monotonic()
@@ -54,11 +54,11 @@ def test_a_pull_outlives_the_server(own_nats_server: NatsServer) -> None:
     assert asyncio.run(body()) < RECOVERY_SEC
 
 
-def test_what_was_out_when_the_server_died_comes_back_and_can_still_be_settled(own_nats_server: NatsServer) -> None:
+def test_jobs_in_flight_survive_a_restart_of_the_server_and_can_be_settled(own_nats_server: NatsServer) -> None:
     names = names_for("t", ack_wait_sec=0.5)
 
     async def body() -> None:
-        connection, queue = await asked(own_nats_server.url, names)
+        connection, queue = await connected_queue(own_nats_server.url, names)
         async with connection:
             await provision(connection, names)
             await published(queue, "kept", "redelivered")
@@ -66,10 +66,10 @@ def test_what_was_out_when_the_server_died_comes_back_and_can_still_be_settled(o
             own_nats_server.kill()
             await wait_until(lambda: not connection.is_connected)
             began = time.monotonic()
-            for say in (kept.ack, kept.term, kept.in_progress, lambda: kept.nak(1)):
+            for settle in (kept.ack, kept.term, kept.in_progress, lambda: kept.nak(1)):
                 with pytest.raises(UnavailableError):
-                    await say()
-            assert time.monotonic() - began < 1.5  # and not four timeouts
+                    await settle()
+            assert time.monotonic() - began < 1.5  # not the sum of four timeouts
             await asyncio.to_thread(own_nats_server.start)
             await _patiently(kept.ack)
             again = await get(queue)
@@ -81,11 +81,11 @@ def test_what_was_out_when_the_server_died_comes_back_and_can_still_be_settled(o
     asyncio.run(body())
 
 
-def test_without_a_server_everything_says_so_in_time(own_nats_server: NatsServer) -> None:
+def test_operations_without_a_server_fail_in_time(own_nats_server: NatsServer) -> None:
     names = names_for("t")
 
     async def body() -> None:
-        connection, queue = await asked(own_nats_server.url, names)
+        connection, queue = await connected_queue(own_nats_server.url, names)
         async with connection:
             await provision(connection, names)
             pulling = await waiting_pull(queue, timeout_sec=0.6)
@@ -103,7 +103,7 @@ def test_without_a_server_everything_says_so_in_time(own_nats_server: NatsServer
                 await published(queue, "a")
             assert time.monotonic() - began < 2
         with pytest.raises(UnavailableError):
-            await queue.pull("cpu", timeout_sec=30)  # closed for good: no use waiting
+            await queue.pull("cpu", timeout_sec=30)  # fails at once: the connection is closed
 
     asyncio.run(body())
 
@@ -126,14 +126,14 @@ async def behind_a_bad_network(
     jetstream: JetStream, names: Names | None = None
 ) -> AsyncIterator[tuple[Proxy, JetStreamWorkQueue]]:
     async with proxy_to(jetstream.server.port) as proxy:
-        connection, queue = await asked(proxy.url, names or jetstream.names)
+        connection, queue = await connected_queue(proxy.url, names or jetstream.names)
         async with connection:
             yield proxy, queue
 
 
-def test_a_pull_outlives_its_connection(jetstream: JetStream) -> None:
+def test_pull_survives_a_broken_connection(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
-        # What the server sends into a connection before it has noticed that it is gone comes back after so long.
+        # A job that the server sends into a broken connection is redelivered after the ack wait.
         hasty = msgspec.structs.replace(names, ack_wait_sec=1.0)
         good = JetStreamWorkQueue(connection, hasty)
         async with behind_a_bad_network(jetstream, hasty) as (proxy, queue):
@@ -143,13 +143,13 @@ def test_a_pull_outlives_its_connection(jetstream: JetStream) -> None:
                 await wait_until(lambda: not queue._connection.is_connected)
                 await published(good, f"job{round_number}")
                 delivery = await soon(pulling, f"job{round_number}")
-                assert delivery.times_delivered <= 2  # twice if the server had not noticed yet that we were gone
+                assert delivery.times_delivered <= 2  # twice if the server had not noticed the break yet
                 await delivery.ack()
 
     jetstream.run(body)
 
 
-def test_a_pull_is_not_silent_when_the_network_is(jetstream: JetStream) -> None:
+def test_pull_without_answers_is_unavailable_after_its_timeout(jetstream: JetStream) -> None:
     async def body(_connection: Connection, _names: Names) -> None:
         async with behind_a_bad_network(jetstream) as (proxy, queue):
             pulling = await waiting_pull(queue, timeout_sec=0.5)
@@ -167,7 +167,7 @@ def test_a_pull_is_not_silent_when_the_network_is(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_a_job_that_was_published_without_an_answer_is_published_once(jetstream: JetStream) -> None:
+def test_job_published_again_after_a_lost_answer_is_queued_once(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         good = JetStreamWorkQueue(connection, names)
         async with behind_a_bad_network(jetstream) as (proxy, queue):
@@ -185,17 +185,17 @@ def test_a_job_that_was_published_without_an_answer_is_published_once(jetstream:
 # --- Requests --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("helped", [True, False], ids=["is helped", "helps itself"])
-def test_a_request_the_server_forgot_is_made_again(jetstream: JetStream, helped: bool) -> None:
+@pytest.mark.parametrize("rebinds", [True, False], ids=["rebind", "by itself"])
+def test_pull_request_that_the_server_lost_is_sent_again(jetstream: JetStream, rebinds: bool) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names, stall_sec=0.1)
         pulling = await waiting_pull(queue)
         assert not await queue.stalled("cpu")
         [channel] = queue._pulls._out
         assert channel.subscription is not None
-        await connection.nc._send_unsubscribe(channel.subscription._id)
+        await connection.nc.withdraw(channel.subscription)
         await published(queue, "a")
-        if helped:
+        if rebinds:
             async with asyncio.timeout(2):
                 while not await queue.stalled("cpu"):  # noqa: ASYNC110 only the server knows
                     await asyncio.sleep(0.01)
@@ -207,7 +207,7 @@ def test_a_request_the_server_forgot_is_made_again(jetstream: JetStream, helped:
     jetstream.run(body)
 
 
-def test_jobs_that_are_held_back_are_no_stall(jetstream: JetStream) -> None:
+def test_jobs_beyond_max_ack_pending_are_no_stall(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, msgspec.structs.replace(names, max_ack_pending=1), stall_sec=0.05)
         assert not await queue.stalled("cpu")
@@ -222,7 +222,7 @@ def test_jobs_that_are_held_back_are_no_stall(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_a_job_may_look_like_a_word_of_the_server(jetstream: JetStream) -> None:
+def test_job_with_a_status_header_is_delivered_as_a_job(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         for status in ("100", "404", "408", "409", "503"):
@@ -235,7 +235,7 @@ def test_a_job_may_look_like_a_word_of_the_server(jetstream: JetStream) -> None:
     jetstream.run(body)
 
 
-def test_a_thousand_cancelled_pulls_lose_nothing(jetstream: JetStream) -> None:
+def test_thousand_cancelled_pulls_lose_no_job(jetstream: JetStream) -> None:
     chance = random.Random(11)
     jobs = {f"job{number}" for number in range(300)}
 
@@ -257,7 +257,7 @@ def test_a_thousand_cancelled_pulls_lose_nothing(jetstream: JetStream) -> None:
                     got[delivery.body.decode()] = delivery.times_delivered
                     await delivery.ack()
 
-        async with asyncio.timeout(15):  # half the ack wait: a job nobody sent back would be missed
+        async with asyncio.timeout(15):  # half the ack wait: a job that was not sent back would be missed
             await asyncio.gather(published(queue, *sorted(jobs)), *[impatient() for _ in range(4)])
         await queue.close()
         assert not queue._pulls._chores
@@ -269,7 +269,7 @@ def test_a_thousand_cancelled_pulls_lose_nothing(jetstream: JetStream) -> None:
     assert max(got.values()) <= 5  # cancelled pulls do not use up the deliveries
 
 
-def test_a_queue_that_is_closed_sends_back_what_nobody_asked_for_any_more(jetstream: JetStream) -> None:
+def test_close_sends_back_a_job_of_a_cancelled_pull(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         pulling = await waiting_pull(queue)
@@ -310,11 +310,11 @@ def test_two_hundred_pulls_wait_on_one_connection(jetstream: JetStream) -> None:
     assert sorted(jetstream.run(body)) == sorted(f"{tag}{number}" for tag in tags for number in range(100))
 
 
-# --- What cannot be a job --------------------------------------------------------------------------------------------
+# --- Invalid jobs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tag", ["", "a.b", "*", ">", "a b", "ä", "a\n"])
-def test_a_tag_that_would_reach_into_others_is_refused(jetstream: JetStream, tag: str) -> None:
+def test_tag_that_is_no_single_token_is_refused(jetstream: JetStream, tag: str) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         for attempt in (lambda: published(queue, "a", tag=tag), lambda: queue.prepare(tag), lambda: queue.backlog(tag)):
@@ -327,7 +327,7 @@ def test_a_tag_that_would_reach_into_others_is_refused(jetstream: JetStream, tag
     jetstream.run(body)
 
 
-def test_a_job_that_is_too_large_is_refused_and_the_connection_lives(jetstream: JetStream) -> None:
+def test_too_large_job_is_refused_and_the_connection_stays_open(jetstream: JetStream) -> None:
     async def body(connection: Connection, names: Names) -> None:
         queue = JetStreamWorkQueue(connection, names)
         for size in (connection.max_payload, connection.max_payload + 1, 3 * connection.max_payload):

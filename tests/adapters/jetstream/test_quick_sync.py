@@ -1,4 +1,4 @@
-"""A quick disk is waited for on the event loop, a slow one elsewhere; either way all are told, and of the same."""
+"""A quick disk is synced on the event loop and a slow one in a thread; waiters see the same results."""
 
 import asyncio
 import threading
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.adapters.jetstream.group_sync import FileSyncer, StreamGroup
-from pyoco_server.adapters.jetstream.store_files import StreamFiles
+from pyoco_server.adapters.jetstream.durability.group_commit import FileSyncer, GroupCommit
+from pyoco_server.adapters.jetstream.durability.stream_files import StreamFiles
 from pyoco_server.app.ports import UnavailableError
 from tests.waiting import wait_until
 
@@ -16,7 +16,7 @@ SLOW_SEC = 0.01
 
 
 class Disk:
-    """Takes as long as the test says, and notes in which thread it was waited for."""
+    """A disk whose syncs take ``takes_sec``; it records the thread of each."""
 
     def __init__(self) -> None:
         self.takes_sec = 0.0
@@ -42,17 +42,17 @@ def a_stream(tmp_path: Path) -> Path:
     return stream
 
 
-async def become_quick(group: StreamGroup, syncer: FileSyncer) -> None:
+async def become_quick(group: GroupCommit, syncer: FileSyncer) -> None:
     async with asyncio.timeout(30):  # the disk takes no time, but the machine may have other things to do
         while not syncer.is_quick:
             await group.wait()
 
 
-def test_a_disk_is_waited_for_on_the_loop_when_it_has_shown_that_it_is_quick(tmp_path: Path) -> None:
+def test_disk_is_synced_on_the_loop_after_it_was_quick_for_a_while(tmp_path: Path) -> None:
     async def body() -> None:
         disk = Disk()
         syncer = FileSyncer(StreamFiles(a_stream(tmp_path), sync=disk.sync), name="S")
-        group = StreamGroup(syncer)
+        group = GroupCommit(syncer)
         await group.wait()
         assert not disk.was_on_the_loop()
         await become_quick(group, syncer)
@@ -60,17 +60,17 @@ def test_a_disk_is_waited_for_on_the_loop_when_it_has_shown_that_it_is_quick(tmp
         assert disk.was_on_the_loop()
         before = len(disk.threads)
         await asyncio.gather(*(group.wait() for _ in range(50)))
-        assert len(disk.threads) == before + 1, "those who come together share a sync here, too"
+        assert len(disk.threads) == before + 1, "concurrent waiters share a sync on the loop, too"
         group.close()
 
     asyncio.run(body())
 
 
-def test_a_slow_disk_is_never_waited_for_on_the_loop(tmp_path: Path) -> None:
+def test_slow_disk_is_never_synced_on_the_loop(tmp_path: Path) -> None:
     async def body() -> None:
         disk = Disk()
         disk.takes_sec = SLOW_SEC
-        group = StreamGroup(FileSyncer(StreamFiles(a_stream(tmp_path), sync=disk.sync), name="S"))
+        group = GroupCommit(FileSyncer(StreamFiles(a_stream(tmp_path), sync=disk.sync), name="S"))
         for _ in range(80):
             await group.wait()
             assert not disk.was_on_the_loop()
@@ -79,11 +79,11 @@ def test_a_slow_disk_is_never_waited_for_on_the_loop(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_a_quick_disk_that_stands_still_once_has_to_show_itself_again(tmp_path: Path) -> None:
+def test_quick_disk_is_synced_in_a_thread_again_after_one_slow_sync(tmp_path: Path) -> None:
     async def body() -> None:
         disk = Disk()
         syncer = FileSyncer(StreamFiles(a_stream(tmp_path), sync=disk.sync), name="S")
-        group = StreamGroup(syncer)
+        group = GroupCommit(syncer)
         await become_quick(group, syncer)
         disk.takes_sec = 0.2
         await group.wait()
@@ -97,32 +97,32 @@ def test_a_quick_disk_that_stands_still_once_has_to_show_itself_again(tmp_path: 
     asyncio.run(body())
 
 
-def test_a_quick_disk_that_fails_is_told_of_as_any_other(tmp_path: Path) -> None:
+def test_failure_of_a_quick_disk_fails_its_waiters(tmp_path: Path) -> None:
     async def body() -> None:
         disk = Disk()
         syncer = FileSyncer(StreamFiles(a_stream(tmp_path), sync=disk.sync), name="S")
-        group = StreamGroup(syncer)
+        group = GroupCommit(syncer)
         await become_quick(group, syncer)
         disk.error = OSError(5, "Input/output error")
-        with pytest.raises(UnavailableError, match="the disk failed to take"):
+        with pytest.raises(UnavailableError, match="the disk failed to store"):
             await group.wait()
         disk.error = None
-        with pytest.raises(UnavailableError, match="the disk failed to take"):
+        with pytest.raises(UnavailableError, match="the disk failed to store"):
             await group.wait()
         group.close()
 
     asyncio.run(body())
 
 
-def test_what_is_closed_opens_no_file_any_more(tmp_path: Path) -> None:
+def test_closed_group_syncs_no_file(tmp_path: Path) -> None:
     async def body() -> None:
         disk = Disk()
         files = StreamFiles(a_stream(tmp_path), sync=disk.sync)
         syncer = FileSyncer(files, name="S")
-        group = StreamGroup(syncer)
+        group = GroupCommit(syncer)
         await become_quick(group, syncer)
         waiting = asyncio.create_task(group.wait())
-        await asyncio.sleep(0)  # it has asked, and the sync is to begin
+        await asyncio.sleep(0)  # the sync is requested, and has not begun
         synced = len(disk.threads)
         group.close()
         with pytest.raises(UnavailableError, match="closed"):

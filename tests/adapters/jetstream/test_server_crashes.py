@@ -1,4 +1,4 @@
-"""The server may die at any time; what it has confirmed is there afterwards, once."""
+"""The server may die at any time; every confirmed commit is stored exactly once."""
 
 import asyncio
 import time
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import nats.errors
 import pytest
 
-from pyoco_server.adapters.jetstream.connection import Connection, connect
-from pyoco_server.adapters.jetstream.event_log import COMMIT_ID, JetStreamEventLog
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
+from pyoco_server.adapters.jetstream.primitives.stream_reader import StreamReader
+from pyoco_server.adapters.jetstream.stores.event_log import COMMIT_ID, JetStreamEventLog
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.core import Event
 from tests.adapters.events import note, texts
-from tests.adapters.nats_server import NatsServer
+from tests.adapters.real_nats import NatsServer
 from tests.waiting import wait_until
 
 NAMES = Names()
 
 
-async def ready(server: NatsServer, *, request_timeout_sec: float = 2.0) -> Connection:
-    connection = await connect(server.url, name="test", request_timeout_sec=request_timeout_sec)
+async def ready(server: NatsServer, *, plain: bool, request_timeout_sec: float = 2.0) -> Connection:
+    connection = await connect(server.url, name="test", request_timeout_sec=request_timeout_sec, plain=plain)
     await provision(connection, NAMES)
     return connection
 
@@ -37,7 +37,7 @@ async def comes_back(server: NatsServer, connection: Connection) -> None:
     await wait_until(lambda: connection.is_connected)
 
 
-def test_appends_survive_a_server_that_is_killed_twice(own_nats_server: NatsServer) -> None:
+def test_appends_survive_two_kills_of_the_server(own_nats_server: NatsServer, plain: bool) -> None:
     runs, each = 10, 30
     confirmed: dict[str, list[str]] = {f"r{number}": [] for number in range(runs)}
     restarts: list[asyncio.Task[None]] = []
@@ -59,7 +59,7 @@ def test_appends_survive_a_server_that_is_killed_twice(own_nats_server: NatsServ
                 restarts.append(asyncio.create_task(asyncio.to_thread(own_nats_server.start)))
 
     async def body() -> None:
-        async with await ready(own_nats_server) as connection:
+        async with await ready(own_nats_server, plain=plain) as connection:
             log = JetStreamEventLog(connection, NAMES)
             await asyncio.gather(*(write(log, run_id) for run_id in confirmed))
             await asyncio.gather(*restarts)
@@ -73,11 +73,11 @@ def test_appends_survive_a_server_that_is_killed_twice(own_nats_server: NatsServ
     asyncio.run(body())
 
 
-def test_an_append_outlasts_a_short_outage(own_nats_server: NatsServer) -> None:
-    """The server stands still while the commit is sent, dies, and comes back: the append returns as if nothing was."""
+def test_append_survives_a_short_outage(own_nats_server: NatsServer, plain: bool) -> None:
+    """The server is paused while the commit is sent, killed, and started again: the append succeeds."""
 
     async def body() -> None:
-        async with await ready(own_nats_server) as connection:
+        async with await ready(own_nats_server, plain=plain) as connection:
             log = JetStreamEventLog(connection, NAMES)
             first = await log.append("r", [note("1")], after=0)
             own_nats_server.pause()
@@ -91,85 +91,89 @@ def test_an_append_outlasts_a_short_outage(own_nats_server: NatsServer) -> None:
     asyncio.run(body())
 
 
-def test_without_a_connection_everything_fails_at_once_and_leaves_no_ghost(own_nats_server: NatsServer) -> None:
+def test_operations_without_a_connection_fail_at_once_and_are_never_sent(
+    own_nats_server: NatsServer, plain: bool
+) -> None:
     async def body() -> None:
-        async with await ready(own_nats_server) as connection:
+        async with await ready(own_nats_server, plain=plain) as connection:
             log = JetStreamEventLog(connection, NAMES)
             end = await log.append("r", [note("1")], after=0)
             await crash(own_nats_server, connection)
             started = time.monotonic()
             for _ in range(100):
                 with pytest.raises(UnavailableError):
-                    await log.append("r", [note("ghost")], after=end)
+                    await log.append("r", [note("unsent")], after=end)
                 with pytest.raises(UnavailableError):
                     await log.read("r")
                 with pytest.raises(nats.errors.OutboundBufferLimitError):
-                    await connection.js.publish(NAMES.events_subject("ghost"), b"[]")
-            assert time.monotonic() - started < 2  # as long as a single one would wait for an answer
-            assert not connection.nc._resp_map  # nobody waits for answers to what was not sent
+                    await connection.js.publish(NAMES.events_subject("unsent"), b"[]")
+            assert time.monotonic() - started < 2  # the timeout of a single request
+            assert not connection.nc._requested  # no caller waits for answers to requests that were not sent
             await comes_back(own_nats_server, connection)
             await connection.nc.flush()
             assert await _read_patiently(log, "r") == ([note("1")], end)
-            assert await log.read("ghost") == ([], 0)
+            assert await log.read("unsent") == ([], 0)
 
     asyncio.run(body())
 
 
-def test_what_was_not_sent_when_the_connection_broke_is_never_sent(own_nats_server: NatsServer) -> None:
+def test_unsent_data_of_a_broken_connection_is_never_sent(own_nats_server: NatsServer, plain: bool) -> None:
     async def body() -> None:
-        async with await ready(own_nats_server) as connection:
+        async with await ready(own_nats_server, plain=plain) as connection:
             log = JetStreamEventLog(connection, NAMES)
             end = await log.append("r", [note("1")], after=0)
-            subject = NAMES.events_subject("ghost")
+            subject = NAMES.events_subject("unsent")
             own_nats_server.pause()
-            await connection.nc._send_command(f"PUB {subject} 2\r\n[]\r\n".encode())
+            for _ in range(50):  # more than the buffers of both sockets
+                await connection.nc.publish("x", b"x" * 1_000_000)
+            await connection.nc.publish(subject, b"[]")
             await crash(own_nats_server, connection)
             await comes_back(own_nats_server, connection)
             await connection.nc.flush()
             assert await _read_patiently(log, "r") == ([note("1")], end)
-            assert await log.read("ghost") == ([], 0)
+            assert await log.read("unsent") == ([], 0)
 
     asyncio.run(body())
 
 
-def test_a_subscription_outlives_the_server(own_nats_server: NatsServer) -> None:
+def test_subscription_survives_a_restart_of_the_server(own_nats_server: NatsServer, plain: bool) -> None:
     async def body() -> None:
-        async with await ready(own_nats_server) as connection:
+        async with await ready(own_nats_server, plain=plain) as connection:
             log = JetStreamEventLog(connection, NAMES)
-            told: list[int] = []
-            await log.subscribe("r", told.append)
+            received: list[int] = []
+            await log.subscribe("r", received.append)
             first = await log.append("r", [note("1")], after=0)
-            await wait_until(lambda: told == [first])
+            await wait_until(lambda: received == [first])
             await crash(own_nats_server, connection)
             await comes_back(own_nats_server, connection)
             await _read_patiently(log, "r")
             second = await log.append("r", [note("2")], after=first)
-            await wait_until(lambda: told == [first, second])
+            await wait_until(lambda: received == [first, second])
 
     asyncio.run(body())
 
 
-def test_a_server_that_stands_still_is_unavailable_and_then_is_not(own_nats_server: NatsServer) -> None:
+def test_paused_server_is_unavailable_until_it_resumes(own_nats_server: NatsServer, plain: bool) -> None:
     async def body() -> None:
-        async with await ready(own_nats_server, request_timeout_sec=0.2) as connection:
+        async with await ready(own_nats_server, plain=plain, request_timeout_sec=0.2) as connection:
             log = JetStreamEventLog(connection, NAMES, patience_sec=0.5)
             end = await log.append("r", [note("1")], after=0)
             own_nats_server.pause()
             started = time.monotonic()
             with pytest.raises(UnavailableError):
                 await log.read("r")
-            with pytest.raises(UnavailableError, match="nobody knows"):
+            with pytest.raises(UnavailableError, match="it is unknown"):
                 await log.append("r", [note("2")], after=end)
             assert time.monotonic() - started < 2.0
             own_nats_server.resume()
             events, _ = await _read_patiently(log, "r", after=end)
-            assert events in ([], [note("2")])  # the one or the other; it is in the log or it is not
+            assert events in ([], [note("2")])  # the outcome was unknown: both are correct
 
     asyncio.run(body())
 
 
 async def _read_patiently(log: JetStreamEventLog, run_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
-    """Streams are there a moment after their server."""
+    """Read, and retry for a while: streams become available a moment after their server."""
     deadline = time.monotonic() + 5
     while True:
         try:

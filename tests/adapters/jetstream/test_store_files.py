@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.adapters.jetstream.store_files import DiskFailedError, StreamFiles
+from pyoco_server.adapters.jetstream.durability.stream_files import DiskFailedError, StreamFiles
 
 
 class Store:
-    """A stream's directory as a server lays it out, and the names of the blocks that were synced."""
+    """The directory of a stream as the server lays it out, and the names of the synced blocks."""
 
     def __init__(self, root: Path) -> None:
         self.stream = root / "jetstream" / "$G" / "streams" / "S"
@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_at_first_everything_is_synced_then_what_is_written_to(store: Store) -> None:
+def test_first_sync_covers_all_blocks_and_later_ones_the_newest(store: Store) -> None:
     for number in (1, 2, 3):
         store.block(number)
     (store.blocks / "index.db").write_text("not a block")
@@ -47,7 +47,7 @@ def test_at_first_everything_is_synced_then_what_is_written_to(store: Store) -> 
     assert store.synced_now() == ["3.blk"]
 
 
-def test_a_new_block_is_synced_and_so_is_the_one_before_it(store: Store) -> None:
+def test_new_blocks_are_synced_with_the_block_before_them(store: Store) -> None:
     store.block(1)
     store.files.sync()
     store.block(2)
@@ -56,7 +56,7 @@ def test_a_new_block_is_synced_and_so_is_the_one_before_it(store: Store) -> None
     assert store.synced_now() == ["3.blk"]
 
 
-def test_blocks_between_may_be_gone(store: Store) -> None:
+def test_removed_block_before_a_new_one_is_skipped(store: Store) -> None:
     store.block(1)
     store.block(2)
     store.files.sync()
@@ -67,7 +67,7 @@ def test_blocks_between_may_be_gone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_block_in_the_place_of_another_is_synced(store: Store, number: int) -> None:
+def test_replaced_block_is_synced(store: Store, number: int) -> None:
     store.block(1)
     store.block(2)
     store.files.sync()
@@ -77,7 +77,7 @@ def test_a_block_in_the_place_of_another_is_synced(store: Store, number: int) ->
     assert store.synced_now() == ["2.blk"]
 
 
-def test_a_block_that_vanishes_while_it_is_to_be_synced_is_left_out(store: Store) -> None:
+def test_block_removed_during_a_sync_is_skipped(store: Store) -> None:
     store.block(1)
     store.block(2)
     first = store.sync
@@ -94,13 +94,13 @@ def test_a_block_that_vanishes_while_it_is_to_be_synced_is_left_out(store: Store
     assert store.synced[1:] == ["3.blk"]
 
 
-def test_a_stream_without_blocks_has_nothing_to_sync(store: Store) -> None:
+def test_stream_without_blocks_has_nothing_to_sync(store: Store) -> None:
     assert store.synced_now() == []
     store.block(1)
     assert store.synced_now() == ["1.blk"]
 
 
-def test_blocks_are_not_looked_for_unless_there_is_a_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_is_scanned_only_after_a_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     many = 3
     for number in range(1, many + 1):
         store.block(number)
@@ -126,7 +126,7 @@ def _long_ago(store: Store) -> None:
     os.utime(store.blocks, (1, 1))
 
 
-def test_what_the_disk_did_not_take_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+def test_failed_disk_and_missing_directory_raise_different_errors(tmp_path: Path) -> None:
     def fail(_fd: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -138,7 +138,7 @@ def test_what_the_disk_did_not_take_is_told_from_what_is_not_there(tmp_path: Pat
         StreamFiles(tmp_path / "nowhere").sync()
 
 
-def test_no_file_stays_open(store: Store) -> None:
+def test_close_leaves_no_open_file(store: Store) -> None:
     before = len([*Path("/proc/self/fd").iterdir()])
     for number in range(1, 20):
         store.block(number)
@@ -147,8 +147,8 @@ def test_no_file_stays_open(store: Store) -> None:
     assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
-def test_what_could_not_be_synced_once_is_synced_the_next_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when too many files are open: nothing that was written to blocks before the newest may be forgotten."""
+def test_block_whose_sync_failed_is_synced_the_next_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many files are open: blocks before the newest with unsynced data must not be forgotten."""
     store.block(1)
     store.files.sync()
     store.block(1, "more")

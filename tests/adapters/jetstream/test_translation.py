@@ -1,4 +1,4 @@
-"""No error of NATS leaves the adapters: each becomes one of ours, by what it proves."""
+"""No error of NATS leaves the adapters: each is translated to one of ours, by what it proves."""
 
 import asyncio
 import contextlib
@@ -11,21 +11,22 @@ import nats.errors
 import nats.js.errors
 import pytest
 
-from pyoco_server.adapters.jetstream.beginnings import JetStreamBeginnings
-from pyoco_server.adapters.jetstream.connection import Connection
-from pyoco_server.adapters.jetstream.dead_letters import JetStreamDeadLetters
-from pyoco_server.adapters.jetstream.event_log import JetStreamEventLog
-from pyoco_server.adapters.jetstream.graphs import JetStreamGraphRegistry
-from pyoco_server.adapters.jetstream.held_jobs import JetStreamHeldJobs
-from pyoco_server.adapters.jetstream.keys import JetStreamKeyStore
-from pyoco_server.adapters.jetstream.names import Names
-from pyoco_server.adapters.jetstream.outputs import JetStreamOutputStore
-from pyoco_server.adapters.jetstream.replicas import set_replicas
-from pyoco_server.adapters.jetstream.resources import provision
-from pyoco_server.adapters.jetstream.snapshot_feed import JetStreamSnapshotFeed
-from pyoco_server.adapters.jetstream.snapshots import JetStreamSnapshots
-from pyoco_server.adapters.jetstream.spent_jobs import JetStreamSpentJobs
-from pyoco_server.adapters.jetstream.translation import (
+from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision, set_replicas
+from pyoco_server.adapters.jetstream.stores.dead_letters import JetStreamDeadLetters
+from pyoco_server.adapters.jetstream.stores.event_log import JetStreamBeginnings, JetStreamEventLog
+from pyoco_server.adapters.jetstream.stores.exhausted_jobs import JetStreamExhaustedJobs
+from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.jetstream.stores.in_flight_jobs import JetStreamInFlightJobs
+from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
+from pyoco_server.adapters.jetstream.stores.outputs import JetStreamOutputStore
+from pyoco_server.adapters.jetstream.stores.snapshot_feed import JetStreamSnapshotFeed
+from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
+from pyoco_server.adapters.jetstream.stores.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
+from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
+from pyoco_server.adapters.jetstream.stores.workers import JetStreamWorkerRegistry
+from pyoco_server.adapters.jetstream.transport.error_translation import (
     ChangedError,
     FullError,
     MissingError,
@@ -34,26 +35,23 @@ from pyoco_server.adapters.jetstream.translation import (
     translated,
     translation_of,
 )
-from pyoco_server.adapters.jetstream.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
-from pyoco_server.adapters.jetstream.work_queue import JetStreamWorkQueue
-from pyoco_server.adapters.jetstream.workers import JetStreamWorkerRegistry
 from pyoco_server.app.ports import NotStoredError, TooLargeError, UnavailableError
 from pyoco_server.app.ports.keys import StoredKey
 from pyoco_server.app.ports.wheels import NewWheel, WheelEvent
-from pyoco_server.app.ports.work_queue import HeldJob
+from pyoco_server.app.ports.work_queue import InFlightJob
 from pyoco_server.errors import PyocoServerError
 from tests.adapters.conftest import JetStream
 from tests.adapters.events import note
 from tests.adapters.nats_faults import CODES, Fault, FaultyClient, answers, library_errors, named, only
 
-TELLING: Final = {10002, 10014, 10037, 10043, 10047, 10054, 10057, 10059, 10071, 10077, 10164}
-"""The numbers something is decided by; of the others, a few stand for all of the same status."""
-SOME: Final = [code for code in CODES if code[1] in TELLING or code[1] % 40 == 0 or code[1] > 19_000]
+DISTINGUISHED: Final = {10002, 10014, 10037, 10043, 10047, 10054, 10057, 10059, 10071, 10077, 10164}
+"""The error numbers that the translation distinguishes; of the others, a few stand for all of their status."""
+SOME: Final = [code for code in CODES if code[1] in DISTINGUISHED or code[1] % 40 == 0 or code[1] > 19_000]
 FAULTS: Final[list[Fault]] = [*library_errors(), *answers(SOME)]
 
 
 def raised(fault: Fault) -> None:
-    """As the library raises it."""
+    """Raise the fault as the library does."""
     if isinstance(fault, dict):
         nats.js.errors.APIError.from_error(fault)
     else:
@@ -61,7 +59,7 @@ def raised(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("fault", [*library_errors(), *answers()], ids=named)
-def test_every_error_becomes_one_of_ours(fault: Fault) -> None:
+def test_every_error_is_translated_to_one_of_ours(fault: Fault) -> None:
     with pytest.raises(PyocoServerError) as caught, translated():
         raised(fault)
     assert isinstance(caught.value, (UnavailableError, TooLargeError))
@@ -88,7 +86,9 @@ def test_every_error_becomes_one_of_ours(fault: Fault) -> None:
         (400, 19_999, "of a later release", RejectedError),
     ],
 )
-def test_what_an_answer_proves(code: int, err_code: int, description: str, kind: type[Exception]) -> None:
+def test_error_answer_has_the_translation_that_it_proves(
+    code: int, err_code: int, description: str, kind: type[Exception]
+) -> None:
     error = nats.js.errors.APIError(code, description, err_code)
     assert type(translation_of(error)) is kind
     proves_it = {ChangedError, MissingError, FullError, RejectedError}
@@ -112,7 +112,7 @@ def test_what_an_answer_proves(code: int, err_code: int, description: str, kind:
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_what_the_network_proves(error: Exception, is_known: bool) -> None:
+def test_network_error_is_not_stored_only_if_that_is_known(error: Exception, is_known: bool) -> None:
     with pytest.raises(UnavailableError, match=r"NATS did not answer: \S") as caught, translated():
         raise error
     assert isinstance(caught.value, NotStoredError) == is_known
@@ -120,7 +120,7 @@ def test_what_the_network_proves(error: Exception, is_known: bool) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), asyncio.CancelledError(), UnavailableError("known")])
-def test_other_errors_stay_as_they_are(error: BaseException) -> None:
+def test_other_errors_are_not_translated(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, translated():
         raise error
     assert caught.value is error
@@ -170,12 +170,12 @@ CALLS: Final[dict[str, Call]] = {
     "queue.pull": lambda c, n: JetStreamWorkQueue(c, n).pull("t", timeout_sec=0),
     "queue.backlog": lambda c, n: JetStreamWorkQueue(c, n).backlog("t"),
     "queue.rebind": lambda c, n: JetStreamWorkQueue(c, n).rebind("t"),
-    "held_jobs.look": lambda c, n: JetStreamHeldJobs(c, n).look(["t"]),
-    "held_jobs.give_back": lambda c, n: JetStreamHeldJobs(c, n).give_back(HeldJob(1, "t", b"", _ack(n))),
-    "spent_jobs.subscribe": lambda c, n: JetStreamSpentJobs(c, n).subscribe(lambda _number, _times: None),
-    "spent_jobs.get": lambda c, n: JetStreamSpentJobs(c, n).get(1, 1),
-    "spent_jobs.look": lambda c, n: JetStreamSpentJobs(c, n).look(10),
-    "spent_jobs.remove": lambda c, n: JetStreamSpentJobs(c, n).remove(1),
+    "in_flight_jobs.look": lambda c, n: JetStreamInFlightJobs(c, n).look(["t"]),
+    "in_flight_jobs.give_back": lambda c, n: JetStreamInFlightJobs(c, n).give_back(InFlightJob(1, "t", b"", _ack(n))),
+    "exhausted_jobs.subscribe": lambda c, n: JetStreamExhaustedJobs(c, n).subscribe(lambda _number, _times: None),
+    "exhausted_jobs.get": lambda c, n: JetStreamExhaustedJobs(c, n).get(1, 1),
+    "exhausted_jobs.look": lambda c, n: JetStreamExhaustedJobs(c, n).look(10),
+    "exhausted_jobs.remove": lambda c, n: JetStreamExhaustedJobs(c, n).remove(1),
     "dead_letters.publish": lambda c, n: JetStreamDeadLetters(c, n).publish("t", {}),
     "dead_letters.count": lambda c, n: JetStreamDeadLetters(c, n).count(),
     "dead_letters.newest": lambda c, n: JetStreamDeadLetters(c, n).newest(5),
@@ -209,8 +209,8 @@ def _ack(names: Names) -> str:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_no_port_lets_an_error_of_nats_out(jetstream: JetStream, name: str) -> None:
-    """Every operation of the call fails once, with every error; what comes out is an answer or an error of ours."""
+def test_no_port_raises_an_error_of_nats(jetstream: JetStream, name: str) -> None:
+    """Every operation of the call fails once, with every error; the call returns or raises an error of ours."""
     call = CALLS[name]
 
     async def body(connection: Connection, names: Names) -> None:

@@ -1,1 +1,1 @@
-"""A project of somebody who uses the platform: checked with its types as installed, never run."""
+"""A project that uses the platform: type-checked against the installed package, never run."""

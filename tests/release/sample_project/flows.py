@@ -22,11 +22,11 @@ def fetch(ctx: TaskContext, month: str) -> dict[str, int]:
 
 @task
 async def publish(fetch: dict[str, int], approval: dict[str, str]) -> str:
-    """Tell the world."""
+    """Publish the report."""
     await asyncio.sleep(0)
     return f"{fetch['rows']} rows, approved by {approval['by']}"
 
 
 patient = options(fetch, retries=3, backoff=Backoff(delay_sec=1.0), timeout_sec=60.0, isolation=Isolation.PROCESS)
-approval = wait("approval", prompt={"question": "Publish?"}, deadline_sec=3600.0, default={"by": "nobody"})
+approval = wait("approval", prompt={"question": "Publish?"}, deadline_sec=3600.0, default={"by": "timeout"})
 flow = Flow("report") >> patient >> approval >> publish

@@ -28,7 +28,7 @@ def submit(url: str, month: str) -> str:
         except ApiError as error:
             return f"refused: {error.err_id}"
         except GatewayUnreachableError:
-            return "nobody there"
+            return "no answer"
         return str(ended["status"])
 
 

@@ -1,6 +1,6 @@
-"""Logs in memory, stored as the bytes that would be on disk: what cannot be written cannot be kept."""
+"""Event logs in memory, stored as the bytes that would be on disk: an event that cannot be encoded is refused."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
@@ -22,19 +22,19 @@ class MemoryEventLog:
         if len(lines) != after:
             raise LogConflictError(execution_id, after)
         lines.extend([encode_event(event) for event in commit])
-        for told in [] if quiet else [*self._listeners.get(execution_id, ())]:
-            told(len(lines))
-        for told_all in [*self._listeners_to_all]:
-            told_all(execution_id, len(lines))
+        for listener in [] if quiet else [*self._listeners.get(execution_id, ())]:
+            listener(len(lines))
+        for listener_to_all in [*self._listeners_to_all]:
+            listener_to_all(execution_id, len(lines))
         return len(lines)
 
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
-        """Return the events behind ``after``, and where the log ends."""
+        """Return the events after ``after``, and where the log ends."""
         lines = self._lines.get(execution_id, [])
         return [decode_event(line) for line in lines[after:]], len(lines)
 
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
-        """Be told of commits by anybody."""
+        """Call ``on_append`` for commits to the log."""
         self._listeners.setdefault(execution_id, []).append(on_append)
 
         def unsubscribe() -> None:
@@ -47,17 +47,29 @@ class MemoryEventLog:
         return unsubscribe
 
     async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
-        """Be told of every commit of every execution, by its id."""
+        """Call ``on_append`` for commits to any log."""
         self._listeners_to_all.append(on_append)
         return lambda: self._listeners_to_all.remove(on_append)
 
     def dump(self) -> bytes:
-        """All logs as bytes, for another process to go on with."""
+        """Return all logs as bytes, so that another process can resume their runs."""
         return msgspec.msgpack.encode(self._lines)
 
     @classmethod
     def load(cls, dumped: bytes) -> "MemoryEventLog":
-        """The logs another process dumped."""
+        """Return the logs that another process dumped."""
         log = cls()
         log._lines = msgspec.msgpack.decode(dumped, type=dict[str, list[bytes]])
         return log
+
+
+class MemoryBeginnings:
+    """Finds logs with a single event: the log in memory does not keep commits apart."""
+
+    def __init__(self, log: MemoryEventLog) -> None:
+        self._log = log
+
+    async def pages(self) -> AsyncIterator[Sequence[str]]:
+        """Yield all of them as one page."""
+        logs = msgspec.msgpack.decode(self._log.dump(), type=dict[str, list[bytes]])
+        yield [execution_id for execution_id, lines in logs.items() if len(lines) == 1]

@@ -18,7 +18,7 @@ from pyoco_server.app.ports import (
 from pyoco_server.app.ports.run_index import FEED_BYTES, Announced, size_of
 
 MAX_BODY_BYTES: Final = 1_048_576
-"""What a server takes by default."""
+"""The largest message that a NATS server accepts by default."""
 
 _origins: Final = itertools.count(1)
 
@@ -43,7 +43,7 @@ class MemorySnapshots:
         revision: int | None = None,
         is_urgent: bool = True,  # noqa: ARG002 nothing is slow here
     ) -> int | None:
-        """Store a snapshot unless one of a newer position is there."""
+        """Store a snapshot unless one of a newer position is stored."""
         if len(body) > self._max_body_bytes:
             raise TooLargeError(f"a snapshot of {len(body)} bytes is too large; at most {self._max_body_bytes} will do")
         stored = self._stored.get(run_id)
@@ -57,14 +57,14 @@ class MemorySnapshots:
         return self._last_revision
 
     async def sync(self) -> None:
-        """Nothing is ever under way."""
+        """Return at once: every write is complete."""
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
-        """The newest snapshot."""
+        """Return the newest snapshot."""
         return self._stored.get(run_id)
 
     async def forbid(self, run_id: str) -> bool:
-        """Nothing is ever on its way."""
+        """Return whether there is no snapshot; no write can arrive late."""
         return run_id not in self._stored
 
     async def delete(self, run_id: str) -> None:
@@ -73,30 +73,30 @@ class MemorySnapshots:
             self._note_change(run_id, None)
 
     def changes(self, *, after: int) -> list[SnapshotChange]:
-        """The newest change of each run, if it is behind ``after``; oldest first."""
+        """Return the newest change of each run, if it is after ``after``; oldest first."""
         newest_first = itertools.takewhile(lambda change: change.sequence > after, reversed(self._changes.values()))
         return [*newest_first][::-1]
 
     @property
     def state(self) -> FeedState:
-        """What there is to read of changes."""
+        """Which changes there are."""
         first = next((change.sequence for change in self._changes.values()), 1)
         return FeedState(self._origin, first, self._last_revision)
 
-    def listen(self, told: Callable[[str], None]) -> None:
-        """Be told of every change."""
-        self._listeners.append(told)
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call a function for every change."""
+        self._listeners.append(listener)
 
     def _note_change(self, run_id: str, body: bytes | None) -> None:
         self._last_revision += 1
         self._changes.pop(run_id, None)  # so that it comes last
         self._changes[run_id] = SnapshotChange(run_id, body, self._last_revision)
-        for told in self._listeners:
-            told(run_id)
+        for listener in self._listeners:
+            listener(run_id)
 
 
 class MemorySnapshotFeed:
-    """Changes of snapshots in memory."""
+    """The feed of changes of snapshots in memory."""
 
     def __init__(self, snapshots: MemorySnapshots) -> None:
         self._snapshots = snapshots
@@ -104,7 +104,7 @@ class MemorySnapshotFeed:
         snapshots.listen(lambda _: self._changed.set())
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
-        """Changes behind ``after``, oldest first, and up to where they have been read."""
+        """Return changes after ``after``, oldest first, and the position they were read up to."""
         if after > self._snapshots.state.last:
             after = 0
         changes, size = list[SnapshotChange](), 0
@@ -116,16 +116,16 @@ class MemorySnapshotFeed:
         return changes, changes[-1].sequence if changes else after
 
     async def state(self) -> FeedState:
-        """What there is to read."""
+        """Return which changes there are."""
         return self._snapshots.state
 
     async def wait(self, timeout_sec: float) -> None:
-        """Return when something changed, or when the time is up."""
+        """Return when a snapshot has changed, or after ``timeout_sec``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_sec):
                 await self._changed.wait()
         self._changed.clear()
 
-    def listen(self, told: Announced) -> None:
-        """Be told of every change."""
-        self._snapshots.listen(lambda run_id: told(run_id, None))
+    def listen(self, on_change: Announced) -> None:
+        """Call a function for every change."""
+        self._snapshots.listen(lambda run_id: on_change(run_id, None))

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from pyoco_server.adapters.ids import uuid_maker
+from pyoco_server.adapters.system import uuid_maker
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.wheels import Admit, NewWheel, Read, Wheel, WheelEvent
 from pyoco_server.errors import PyocoServerError
@@ -23,20 +23,20 @@ class MemoryWheelRegistry:
         self._new_id = uuid_maker()
 
     async def all(self) -> Sequence[Wheel]:
-        """All wheels, by name."""
+        """Return all wheels, ordered by name."""
         return [wheel for _, (wheel, _) in sorted(self._kept.items())]
 
     async def find(self, name: str) -> Wheel | None:
-        """The wheel of that name."""
+        """Return the wheel of that name, if there is one."""
         return self._kept[name][0] if name in self._kept else None
 
     async def add(self, wheel: NewWheel, read: Read, admit: Admit) -> Wheel:
-        """Keep a wheel, if ``admit`` lets it in."""
+        """Store a wheel if ``admit`` accepts it."""
         admit(await self.all())
         pieces = []
         while piece := await read(_PIECE_BYTES):
             pieces.append(piece)
-            await asyncio.sleep(0)  # others may come in between, as they may elsewhere
+            await asyncio.sleep(0)  # other tasks run in between, as they do with a real store
         content = b"".join(pieces)
         if hashlib.sha256(content).hexdigest() != wheel.sha256_hex:
             raise PyocoServerError(f"'{wheel.name}' changed while it was stored")
@@ -57,7 +57,7 @@ class MemoryWheelRegistry:
         return kept
 
     async def content(self, wheel: Wheel) -> AsyncIterator[bytes]:
-        """The wheel's bytes."""
+        """Yield the wheel's bytes."""
         kept, content = self._kept.get(wheel.name, (None, b""))
         if kept is None or kept.nuid != wheel.nuid:
             raise UnavailableError(f"'{wheel.name}' was replaced or deleted meanwhile")
@@ -65,7 +65,7 @@ class MemoryWheelRegistry:
             yield content[start : start + _PIECE_BYTES]
 
     async def delete(self, name: str, event: Callable[[Wheel], WheelEvent]) -> tuple[Wheel, WheelEvent] | None:
-        """Forget a wheel."""
+        """Remove a wheel, and return it with its history entry."""
         wheel, _ = self._kept.pop(name, (None, b""))
         if wheel is None:
             return None
@@ -73,23 +73,23 @@ class MemoryWheelRegistry:
         return wheel, happened
 
     async def events(self) -> Sequence[WheelEvent]:
-        """The last event of every name."""
+        """Return the last event of every name."""
         return [*self._events.values()]
 
     async def tidy(self, now: float) -> None:
-        """Nothing is ever left behind here."""
+        """Do nothing: a failed upload leaves nothing behind here."""
 
 
 class MemoryWheelHistory:
-    """Events by their id; nothing is forgotten here."""
+    """Events by their id; none expires here."""
 
     def __init__(self) -> None:
         self._events: dict[str, WheelEvent] = {}
 
     async def add(self, event: WheelEvent) -> None:
-        """Keep an event."""
+        """Store an event."""
         self._events.setdefault(event.event_id, event)
 
     async def all(self) -> Sequence[WheelEvent]:
-        """All that is kept."""
+        """Return all events."""
         return [*self._events.values()]

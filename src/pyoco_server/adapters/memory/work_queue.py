@@ -1,18 +1,17 @@
-"""A queue in memory that behaves as JetStream's does: ack wait, redelivery, a last delivery, and its odd corners.
+"""A queue in memory that behaves as JetStream's does, with its jobs in flight and its exhausted jobs.
 
-What JetStream does and one might not expect, this one does too: an acknowledgement that comes late still counts,
-whoever holds the job by then; and a job that used up its deliveries is never delivered again, though nobody settled it.
-It stays in the queue, which tells whoever listens as soon as somebody pulls.
+It also has the surprising behaviour of JetStream: a late acknowledgement removes a job even if another worker has it by
+then, and an exhausted job stays in the queue, which calls its subscribers when the next worker pulls.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from pyoco_server.app.ports import Clock
-from pyoco_server.app.ports.work_queue import OnSpent
+from pyoco_server.app.ports import Clock, Unsubscribe
+from pyoco_server.app.ports.work_queue import ExhaustedJob, InFlightJob, OnExhausted
 
 ACK_WAIT_SEC: Final = 30.0
 MAX_DELIVER: Final = 20
@@ -21,7 +20,7 @@ DEDUP_WINDOW_SEC: Final = 120.0
 
 
 class QueuedJob:
-    """A job; ``due`` is when it comes back from whoever has it."""
+    """A job; ``due`` is when it is delivered again unless it is settled."""
 
     __slots__ = ("body", "due", "number", "subject", "tag", "times_delivered")
 
@@ -35,7 +34,7 @@ class QueuedJob:
 
 
 class _Lane:
-    """The jobs of one tag: the fresh ones in order, those that are out, and who waits for one."""
+    """The jobs of one tag: new ones in order, those in flight (``out``), and the pulls that wait for one."""
 
     __slots__ = ("fresh", "out", "waiting")
 
@@ -45,21 +44,21 @@ class _Lane:
         self.waiting: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
-        """Let everybody who waits look again, those who came first before the others."""
+        """Wake all waiting pulls, the first that came first."""
         for waiter in self.waiting:
             if not waiter.done():
                 waiter.set_result(None)
         self.waiting.clear()
 
     def forget(self, job: QueuedJob) -> None:
-        """The job is settled."""
+        """Remove a settled job."""
         if job in self.out:
             self.out.remove(job)
-            self.wake()  # there may be room for another
+            self.wake()  # max_ack_pending may allow another delivery now
 
 
 class MemoryDelivery:
-    """A job in a worker's hands."""
+    """A job that a worker was given."""
 
     def __init__(self, queue: "MemoryWorkQueue", job: QueuedJob) -> None:
         self._queue = queue
@@ -68,12 +67,12 @@ class MemoryDelivery:
 
     @property
     def tag(self) -> str:
-        """The tag it was queued under."""
+        """The tag under which the job was queued."""
         return self._job.tag
 
     @property
     def subject(self) -> str:
-        """Where it was published."""
+        """The subject to which the job was published."""
         return self._job.subject
 
     @property
@@ -83,34 +82,34 @@ class MemoryDelivery:
 
     @property
     def times_delivered(self) -> int:
-        """1 the first time."""
+        """How many times the job was delivered, with this delivery."""
         return self._times_delivered
 
     @property
     def is_last(self) -> bool:
-        """Will it never be delivered again?"""
+        """Whether the job is never delivered again."""
         return self._times_delivered >= self._queue.max_deliver
 
     async def ack(self) -> None:
-        """Take it out of the queue, even if somebody else has it by now."""
+        """Remove the job from the queue, even if another worker has it by now."""
         self._queue.settle(self._job)
 
     async def nak(self, delay_sec: float) -> None:
-        """Deliver it again after so long, unless it is in other hands by now."""
+        """Have the job delivered again after so long, unless another worker was given it."""
         if self._job.times_delivered == self._times_delivered:
             self._queue.postpone(self._job, delay_sec)
 
     async def term(self) -> None:
-        """Never deliver it again."""
+        """Remove the job from the queue although it was not done."""
         self._queue.settle(self._job)
 
     async def in_progress(self) -> None:
-        """Begin the ack wait anew."""
+        """Restart the ack wait."""
         self._queue.postpone(self._job, self._queue.ack_wait_sec)
 
 
 class MemoryWorkQueue:
-    """Jobs by tag, in the order in which they were published; what comes back goes first."""
+    """Jobs by tag, in the order in which they were published; redeliveries come first."""
 
     def __init__(
         self,
@@ -131,13 +130,13 @@ class MemoryWorkQueue:
         self._lanes: dict[str, _Lane] = {}
         self._seen: dict[str, datetime] = {}
         self._published = 0
-        self.spent: dict[int, QueuedJob] = {}
-        """Jobs that used up their deliveries, by their number."""
-        self.on_spent: list[OnSpent] = []
-        """Who wants to be told of them."""
+        self.exhausted: dict[int, QueuedJob] = {}
+        """Exhausted jobs by their number."""
+        self.on_exhausted: list[OnExhausted] = []
+        """Called when a job becomes exhausted."""
 
     async def publish(self, tag: str, body: bytes, *, dedup_id: str) -> None:
-        """Queue a job unless one with the same id was queued within the window, under whatever tag."""
+        """Queue a job unless one with the same id was queued within the window, under any tag."""
         now = self._clock.now()
         self._forget_seen_before(now - self._dedup_window)
         if dedup_id in self._seen:
@@ -149,11 +148,11 @@ class MemoryWorkQueue:
         lane.wake()
 
     async def prepare(self, tag: str) -> None:
-        """Nothing has to be prepared."""
+        """Create the queue of the tag."""
         self._lane(tag)
 
     async def pull(self, tag: str, *, timeout_sec: float) -> MemoryDelivery | None:
-        """Wait for the next job of the tag."""
+        """Return the next job of the tag; None if there was none in time."""
         lane = self._lane(tag)
         deadline = self._clock.now() + timedelta(seconds=timeout_sec)
         while True:
@@ -167,35 +166,35 @@ class MemoryWorkQueue:
             await self._wait(lane, (look_again - now).total_seconds())
 
     async def backlog(self, tag: str) -> int:
-        """How many jobs of the tag nobody has pulled yet."""
+        """Return how many jobs of the tag no worker has pulled yet."""
         return len(self._lane(tag).fresh)
 
     async def stalled(self, tag: str) -> bool:
-        """Nothing comes between the jobs of a tag and those who pull for them."""
+        """Return False: no pull can miss a job here."""
         self._lane(tag)
         return False
 
     async def rebind(self, tag: str) -> None:
-        """Let all who pull for the tag look again."""
+        """Wake all pulls of the tag."""
         self._lane(tag).wake()
 
     # --- For deliveries ----------------------------------------------------------------------------------------------
 
     def settle(self, job: QueuedJob) -> None:
-        """Take a job out of the queue."""
-        self.spent.pop(job.number, None)
+        """Remove a job from the queue."""
+        self.exhausted.pop(job.number, None)
         self._lane(job.tag).forget(job)
 
     def held(self, tag: str) -> list[QueuedJob]:
-        """The jobs of a tag that are out."""
+        """Return the jobs of a tag that are in flight."""
         return [*self._lane(tag).out]
 
     def postpone(self, job: QueuedJob, seconds: float) -> None:
-        """Let a job that is out come back in so many seconds; nothing happens to one that is settled."""
+        """Redeliver a job in flight in so many seconds; a settled one is left alone."""
         lane = self._lane(job.tag)
         if job in lane.out:
             job.due = self._clock.now() + timedelta(seconds=seconds)
-            lane.wake()  # those who wait must know when to look again
+            lane.wake()  # waiting pulls must compute again when to wake
 
     # --- Inside ------------------------------------------------------------------------------------------------------
 
@@ -203,15 +202,15 @@ class MemoryWorkQueue:
         return self._lanes.setdefault(tag, _Lane())
 
     def _take(self, lane: _Lane, now: datetime) -> QueuedJob | None:
-        """What is to be delivered now; it is out from here on."""
+        """Return the job to deliver now, which is in flight from here on."""
         due = sorted((job for job in lane.out if job.due is not None and job.due <= now), key=_due)
         for job in due:
             if job.times_delivered < self.max_deliver:
                 return self._hand_out(job, now)
             lane.out.remove(job)
-            self.spent[job.number] = job
-            for told in [*self.on_spent]:
-                told(job.number, job.times_delivered)
+            self.exhausted[job.number] = job
+            for listener in [*self.on_exhausted]:
+                listener(job.number, job.times_delivered)
         if lane.fresh and len(lane.out) < self._max_ack_pending:
             job = lane.fresh.popleft()
             lane.out.append(job)
@@ -224,7 +223,7 @@ class MemoryWorkQueue:
         return job
 
     async def _wait(self, lane: _Lane, seconds: float) -> None:
-        """Come back when something happened in the lane, or after so long."""
+        """Return when the lane changed, or after so long."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lane.waiting.append(woken)
         asleep = asyncio.ensure_future(self._clock.sleep(seconds))
@@ -236,7 +235,7 @@ class MemoryWorkQueue:
                 lane.waiting.remove(woken)
 
     def _forget_seen_before(self, moment: datetime) -> None:
-        """What was seen is in the order of time, so that the old is at the front."""
+        """Forget the ids that are older than the window; they are in the order of time."""
         while self._seen:
             oldest = next(iter(self._seen))
             if self._seen[oldest] > moment:
@@ -250,5 +249,57 @@ def _dues(lane: _Lane) -> Iterator[datetime]:
 
 def _due(job: QueuedJob) -> datetime:
     if job.due is None:
-        raise ValueError("a job nobody has is not due")
+        raise ValueError("a job that is not in flight is never due")
     return job.due
+
+
+class MemoryInFlightJobs:
+    """The queue's jobs in flight."""
+
+    def __init__(self, queue: MemoryWorkQueue) -> None:
+        self._queue = queue
+
+    async def look(self, tags: Collection[str]) -> Sequence[InFlightJob]:
+        """Return all jobs of these tags that are in flight."""
+        return [InFlightJob(job.number, job.tag, job.body) for tag in tags for job in self._queue.held(tag)]
+
+    async def give_back(self, job: InFlightJob) -> None:
+        """Have a job delivered again at once."""
+        for held in self._queue.held(job.tag):
+            if held.number == job.number:
+                self._queue.postpone(held, 0.0)
+
+
+class MemoryExhaustedJobs:
+    """The queue's exhausted jobs; here none is uncertain."""
+
+    def __init__(self, queue: MemoryWorkQueue) -> None:
+        self._queue = queue
+
+    async def subscribe(self, on_exhausted: OnExhausted) -> Unsubscribe:
+        """Call ``on_exhausted`` when a job's last delivery was not settled in time."""
+        self._queue.on_exhausted.append(on_exhausted)
+        return lambda: self._queue.on_exhausted.remove(on_exhausted)
+
+    async def get(self, number: int, times_delivered: int) -> ExhaustedJob | None:
+        """Return the job that ``on_exhausted`` was called with; None if it was removed."""
+        job = self._queue.exhausted.get(number)
+        return None if job is None else _exhausted(job)._replace(times_delivered=times_delivered)
+
+    async def look(self, limit: int) -> Sequence[ExhaustedJob]:
+        """Return at most ``limit`` exhausted jobs of each tag."""
+        found: list[ExhaustedJob] = []
+        seen: Counter[str] = Counter()
+        for job in self._queue.exhausted.values():
+            seen[job.tag] += 1
+            if seen[job.tag] <= limit:
+                found.append(_exhausted(job))
+        return found
+
+    async def remove(self, number: int) -> bool:
+        """Remove a job from the queue; False if it was removed already."""
+        return self._queue.exhausted.pop(number, None) is not None
+
+
+def _exhausted(job: QueuedJob) -> ExhaustedJob:
+    return ExhaustedJob(job.number, job.tag, job.subject, job.body, job.times_delivered)

@@ -1,6 +1,6 @@
-"""A NATS server of our own: started, watched over and stopped with us, its data in a directory that outlives it."""
+"""The embedded NATS server: this process starts, supervises and stops it; its data stays in a directory."""
 
-from pyoco_server.adapters.nats_server.configuration import Durability
+from pyoco_server.adapters.nats_server.config import Durability
 from pyoco_server.adapters.nats_server.errors import (
     DirectoryInUseError,
     DirectoryUnusableError,
@@ -13,8 +13,7 @@ from pyoco_server.adapters.nats_server.errors import (
     StartTimeoutError,
     StoreDamagedError,
 )
-from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_server_command
-from pyoco_server.adapters.nats_server.nats_bootstrap import nats_bootstrap_command
+from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_bootstrap_command, nats_server_command
 from pyoco_server.adapters.nats_server.server import NatsServer, RestartPolicy
 
 __all__ = [

@@ -1,21 +1,141 @@
-"""The data directory of a server: who may use it, and the files in it."""
+"""The data directory of a server: its locks, its files, and the streams stored in it.
+
+The locks need no cleanup after a crash: the system releases one when the last process that has its file open is gone.
+"""
 
 import asyncio
+import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
-from pyoco_server.adapters.nats_server.configuration import Configuration
-from pyoco_server.adapters.nats_server.errors import DirectoryInUseError, DirectoryUnusableError
-from pyoco_server.adapters.nats_server.locking import FileLock
-from pyoco_server.adapters.store_address import CONFIGURATION
+from pyoco_server.adapters.jetstream.durability.server_name import CONFIGURATION, streams_below
+from pyoco_server.adapters.nats_server.config import Configuration
+from pyoco_server.adapters.nats_server.errors import DirectoryInUseError, DirectoryUnusableError, StoreDamagedError
+
+
+class FileLock:
+    """An exclusive lock on a file, which exists only while a process holds the lock, or died while it did.
+
+    A child process that inherits ``fd`` holds the lock too, and keeps it if this process dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether this object holds the lock."""
+        return self._fd is not None
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the open file. Raises ``RuntimeError`` if the lock is not held."""
+        if self._fd is None:
+            raise RuntimeError(f"The lock '{self._path}' is not held.")
+        return self._fd
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free. Raises ``OSError`` if the file cannot be made or locked at all."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The last holder may have removed the file: then our lock is on a file that no other process opens.
+            if os.path.samestat(os.fstat(fd), os.stat(self._path)):  # noqa: PTH116 (beside fstat)
+                fd, self._fd = -1, fd
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        return False
+
+    def write(self, content: bytes) -> None:
+        """Write a note for processes that find the lock taken."""
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, content, 0)
+
+    def note(self) -> bytes:
+        """Return the note of the holder; empty if there is none."""
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def release(self) -> None:
+        """Release the lock, also in children that inherited it, and remove the file; does nothing if it is not held."""
+        fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        with suppress(OSError):  # a file without a lock is harmless; the lock itself must be released
+            self._path.unlink()
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+def store_dir(data_dir: Path) -> Path:
+    """Return where the server keeps its store below its directory."""
+    return data_dir / "jetstream"
+
+
+def stored_streams(data_dir: Path) -> frozenset[str]:
+    """Return the streams on the disk, which a server on this directory must load."""
+    streams = streams_below(data_dir)
+    try:
+        return frozenset(entry.name for entry in streams.iterdir() if _is_stream(entry))
+    except FileNotFoundError:  # nothing stored yet
+        return frozenset()
+    except OSError as error:
+        raise StoreDamagedError(store_dir(data_dir), (), f"{streams}: {error.strerror}") from error
+
+
+def remove_unfinished_streams(data_dir: Path) -> Sequence[str]:
+    """Remove the streams whose creation was cut short, and return their names.
+
+    The server writes the files that describe a stream without a sync, so a power loss can leave them empty, and the
+    server would not create the stream again. No message is lost: the process that creates a stream syncs these files
+    before it confirms a message.
+    """
+    try:
+        found = [
+            entry
+            for entry in streams_below(data_dir).iterdir()
+            if not entry.name.startswith(".") and entry.is_dir() and _is_unfinished(entry)
+        ]
+    except OSError:  # nothing is stored yet, or it cannot be read: stored_streams reports that
+        return ()
+    for stream in found:
+        shutil.rmtree(stream)
+    return sorted(stream.name for stream in found)
+
+
+def _is_stream(directory: Path) -> bool:
+    # The server marks a stream that it is deleting with a dot.
+    return not directory.name.startswith(".") and not _is_unfinished(directory)
+
+
+def _is_unfinished(stream: Path) -> bool:
+    """Return whether a stream is not described completely and has no messages."""
+    return not _is_described(stream) and not any(block.stat().st_size > 0 for block in stream.glob("msgs/*.blk"))
+
+
+def _is_described(stream: Path) -> bool:
+    try:
+        msgspec.json.decode((stream / "meta.inf").read_bytes())
+        return (stream / "meta.sum").stat().st_size > 0
+    except (FileNotFoundError, msgspec.DecodeError):
+        return False
+
 
 ORPHAN_WAIT_SEC: Final = 5.0
-"""How long a server whose supervisor is gone may take to end; on Linux it is told to."""
+"""How long a server whose supervisor is gone may take to end; Linux sends it a signal."""
 
 SAID_BYTES: Final = 64 * 1024
 LOG_TAIL_LINES: Final = 12
@@ -31,10 +151,10 @@ class _Ports(msgspec.Struct):
 
 
 class DataDirectory:
-    """A directory one server at a time may use.
+    """A directory that one server at a time may use.
 
-    There are two locks. One is ours alone: while it is taken, somebody watches over a server here. The other is held
-    by the server as well: while only that is taken, a server has lost whoever watched over it.
+    There are two locks. The supervising process holds the first: while it is taken, a server here is supervised. The
+    server holds the second, too: while only that is taken, the server has lost its supervisor.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,11 +168,11 @@ class DataDirectory:
 
     @property
     def lock_fd(self) -> int:
-        """The open file of the lock that the server has to inherit."""
+        """The descriptor of the lock that the server must inherit."""
         return self._server_lock.fd
 
     async def claim(self) -> None:
-        """Make the directory, if need be, and take it for one server. Raises ``DirectoryInUseError`` if it is taken."""
+        """Make the directory if needed, and take its locks. Raises ``DirectoryInUseError`` if it is in use."""
         with self._usable():
             if self.path.exists() and not self.path.is_dir():
                 raise DirectoryUnusableError(self.path, "it is not a directory")
@@ -67,12 +187,12 @@ class DataDirectory:
             raise
 
     def note_server(self, pid: int | None) -> None:
-        """Tell those who want this directory too whom they have to stop."""
+        """Write down the process id of the server, for the error of another process that wants this directory."""
         with self._usable():
             self._server_lock.write(msgspec.json.encode(_Holder(supervisor=os.getpid(), server=pid)))
 
     def prepare(self, configuration: Configuration) -> None:
-        """Write the configuration and forget what an earlier server left here besides its data."""
+        """Write the configuration, and remove the files of an earlier server except its data."""
         text = configuration.text(data_dir=self.path, log=self.log)
         with self._usable():
             self._remove_ports_files()
@@ -85,39 +205,39 @@ class DataDirectory:
             written.replace(self.config)
 
     def open_output(self) -> BinaryIO:
-        """An empty file for what the server prints: little, as it has a log, but its last words may be there."""
+        """Open an empty file for the server's output: little, as it has a log, but a crash may print there."""
         with self._usable():
             fd = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
             return os.fdopen(fd, "wb")
 
     def announced_port(self) -> int | None:
-        """The port the server listens on, once it does. Only our own server writes this, whoever else has the port."""
+        """Return the port the server listens on, or None before it does. Only our server writes this file."""
         for file in self.path.glob("*.ports"):
             try:
                 addresses = msgspec.json.decode(file.read_bytes(), type=_Ports).nats
-            except (FileNotFoundError, msgspec.DecodeError):  # on its way
+            except (FileNotFoundError, msgspec.DecodeError):  # not written completely yet
                 continue
             if addresses:
                 return int(addresses[0].rpartition(":")[2])
         return None
 
     def said(self) -> str:
-        """What the server has written since it was last started, to its log and otherwise; the end of it, if long."""
+        """Return what the server has written to its log and output since its start; only the end if it is long."""
         log = _end_of(self.log, self._log_start)
         return "\n".join(part.strip() for part in (log, _end_of(self.output, 0)) if part.strip())
 
     def log_tail(self) -> str:
-        """The last lines of that."""
+        """Return the last lines of it."""
         return "\n".join(self.said().splitlines()[-LOG_TAIL_LINES:])
 
     def complaints(self) -> list[str]:
-        """The warnings and errors among it."""
+        """Return the warnings and errors in it."""
         return [line for line in self.said().splitlines() if "[WRN]" in line or "[ERR]" in line]
 
     def release(self) -> None:
-        """Leave the directory to others, with nothing in it but data and logs."""
+        """Release the directory, with nothing in it but data and logs."""
         if self._server_lock.is_held:
-            with suppress(OSError):  # the next start has to do it anyway
+            with suppress(OSError):  # the next start does it anyway
                 self._remove_ports_files()
         self._server_lock.release()
         self._supervisor_lock.release()
@@ -156,9 +276,9 @@ def _end_of(path: Path, start: int) -> str:
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            if size < start:  # a new log was begun meanwhile
+            if size < start:  # the server has begun a new log
                 start = 0
             file.seek(max(start, size - SAID_BYTES))
             return file.read().decode(errors="replace")
-    except OSError:  # not there, or not to be read: there is something else to complain about then
+    except OSError:  # missing or unreadable: the caller reports a more important error
         return ""

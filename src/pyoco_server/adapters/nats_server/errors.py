@@ -1,12 +1,12 @@
-"""What can keep a NATS server from running, each with what to do about it.
+"""The errors of the embedded NATS server; each text says what to do.
 
 NatsServerError
 ├── ExecutableMissingError    the program is not installed
 ├── ExecutableUnusableError   it is there, but the system does not run it
 ├── DirectoryUnusableError    the data directory cannot be made, or not be written to
-├── DirectoryInUseError       another server works on that directory
-├── PortTakenError            somebody else listens on the port
-├── StoreDamagedError         the server cannot make sense of what is in the directory
+├── DirectoryInUseError       another server uses that directory
+├── PortTakenError            another program listens on the port
+├── StoreDamagedError         the server cannot read its store in the directory
 ├── StartTimeoutError         it runs, but does not answer
 ├── ServerDiedError           it ended by itself
 └── RestartsExhaustedError    it ended again and again
@@ -20,7 +20,7 @@ from pyoco_server.errors import PyocoServerError
 
 
 class NatsServerError(PyocoServerError):
-    """The root of the errors of this folder: there is no NATS server to work with."""
+    """The root of these errors: no NATS server is available."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0003"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0003"
@@ -57,10 +57,10 @@ class DirectoryUnusableError(NatsServerError):
 
 
 class DirectoryInUseError(NatsServerError):
-    """Another server works on the data directory.
+    """Another server uses the data directory.
 
-    ``supervisor_pid`` is the process that started it, ``server_pid`` the server, as far as they are known.
-    ``is_orphan`` says that the first of them is gone and the second has not ended.
+    ``supervisor_pid`` is the process that started it, ``server_pid`` the server; None if unknown. ``is_orphan`` says
+    that the supervisor is gone and the server has not ended.
     """
 
     def __init__(self, path: Path, supervisor_pid: int | None, server_pid: int | None, *, is_orphan: bool) -> None:
@@ -79,7 +79,7 @@ class DirectoryInUseError(NatsServerError):
 
 
 class PortTakenError(NatsServerError):
-    """Somebody else listens on the port."""
+    """Another program listens on the port."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
@@ -91,19 +91,30 @@ class PortTakenError(NatsServerError):
 
 
 class StoreDamagedError(NatsServerError):
-    """JetStream cannot read its store, or would go on without some of the streams that are in it.
+    """JetStream cannot read its store, or would run without some of the streams in it.
 
-    ``streams`` are those it left out, if that is what is wrong. Nothing was changed; the server is not running.
+    ``streams`` are those that it did not load. Nothing was changed; the server is not running.
     """
 
-    def __init__(self, store: Path, streams: Iterable[str], log_tail: str) -> None:
+    def __init__(self, store: Path, streams: Iterable[str], log_tail: str, *, intact: Iterable[str] = ()) -> None:
         self.store = store
         self.streams = tuple(sorted(streams))
+        self.intact = tuple(sorted(intact))
         self.log_tail = log_tail
         what = f"the streams {', '.join(self.streams)} cannot be read" if self.streams else "it cannot be read"
+        rest = f" Intact are {', '.join(self.intact)}." if self.intact else ""
         super().__init__(
-            f"The JetStream store '{store}' is damaged or out of reach: {what}. "
-            f"Restore it from a backup, or move it away to start with an empty one.{_quoted(log_tail)}"
+            f"The JetStream store '{store}' is damaged or out of reach: {what}.{rest} Nothing was changed. "
+            f"Copy the store first. Then {self._remedy()}{_quoted(log_tail)}"
+        )
+
+    def _remedy(self) -> str:
+        if not self.intact:
+            return "check the disk and the permissions of the directory, or restore it from a backup."
+        folders = ", ".join(f"streams/{name}" for name in self.streams)
+        return (
+            f"restore {folders} from a backup. Without one, move only these directories away: runs, lists and queue "
+            "are rebuilt from the event log (PYOCO_EVENTS) if that is intact."
         )
 
 
@@ -129,14 +140,14 @@ class ServerDiedError(NatsServerError):
 
 
 class RestartsExhaustedError(NatsServerError):
-    """The server ended again and again soon after its start, and is not started any more. The last end is the cause."""
+    """The server ended repeatedly soon after its start, and is not started again. The last end is the cause."""
 
     def __init__(self, deaths: int, log_tail: str) -> None:
         self.deaths = deaths
         self.log_tail = log_tail
         super().__init__(
             f"The NATS server ended {deaths} times in a row soon after its start and is not started again. "
-            f"Put right what its log complains about, then start anew.{_quoted(log_tail)}"
+            f"Correct what its log reports, then start again.{_quoted(log_tail)}"
         )
 
 

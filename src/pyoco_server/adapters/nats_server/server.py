@@ -1,4 +1,4 @@
-"""A NATS server that runs as long as we do: started, watched, restarted when it dies, stopped."""
+"""Run a NATS server as long as this process runs: start it, restart it when it dies, stop it."""
 
 import asyncio
 import logging
@@ -7,8 +7,14 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from pyoco_server.adapters.nats_server.configuration import Configuration, Durability, SyncedBy
-from pyoco_server.adapters.nats_server.directory import DataDirectory
+from pyoco_server.adapters.jetstream.durability.server_name import name_for_store
+from pyoco_server.adapters.nats_server.config import Configuration, Durability, SyncedBy, environment, processors_here
+from pyoco_server.adapters.nats_server.directory import (
+    DataDirectory,
+    remove_unfinished_streams,
+    store_dir,
+    stored_streams,
+)
 from pyoco_server.adapters.nats_server.errors import (
     ExecutableUnusableError,
     NatsServerError,
@@ -22,9 +28,6 @@ from pyoco_server.adapters.nats_server.exec_with_parent import CANNOT_EXECUTE
 from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_server_command
 from pyoco_server.adapters.nats_server.probe import NotReadyError, stream_names
 from pyoco_server.adapters.nats_server.process import ServerProcess
-from pyoco_server.adapters.nats_server.processors import environment, processors_here
-from pyoco_server.adapters.nats_server.store import store_dir, stored_streams
-from pyoco_server.adapters.store_address import name_for_store
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +36,9 @@ _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (where to rea
 
 
 class RestartPolicy(NamedTuple):
-    """What to do when the server dies: wait, each time twice as long, and start it; give up if it keeps dying.
+    """When to restart a server that died: after a delay that doubles each time; give up after too many quick deaths.
 
-    A server that was up for ``stable_sec`` starts with a clean record.
+    After ``stable_sec`` of running, earlier deaths do not count.
     """
 
     max_quick_deaths: int = 5
@@ -44,30 +47,30 @@ class RestartPolicy(NamedTuple):
     max_delay_sec: float = 5.0
 
     def delay_sec(self, quick_deaths: int) -> float:
-        """How long to wait after so many deaths in a row."""
+        """Return how long to wait after this many quick deaths in a row."""
         return min(self.first_delay_sec * 2.0 ** (quick_deaths - 1), self.max_delay_sec)
 
 
 def _who_syncs(durability: Durability, host: str) -> SyncedBy:
-    """Who uses a server that only this machine can reach can reach its files, too.
+    """Decide which side syncs: clients of a server that only this machine can reach can sync its files.
 
-    Not everywhere: what is known of files here was found out on Linux.
+    Only on Linux, where the behaviour of these files is known.
     """
     if durability == "fast":
-        return "nobody"
+        return "none"
     return "clients" if sys.platform == "linux" and host in _LOOPBACK else "server"
 
 
 class NatsServer:
     """A NATS server with JetStream on a data directory. Belongs to one event loop; may be started again when stopped.
 
-    Port 0 is any free one, and stays the same over restarts. Who syncs (``synced_by``) follows from the durability and
-    from who can reach the server, unless it is told; where clients do, the server has a name that tells them, in place
-    of ``server_name``. ``command`` is how the server is run, if not directly. If this process dies without stopping it,
-    Linux ends the server; elsewhere it lives on, and the next start on the same directory says which process to end.
+    Port 0 is any free one, and stays the same over restarts. The default of ``synced_by`` follows from the durability
+    and from which machines can reach the server; if clients sync, the server's name says so, in place of
+    ``server_name``. ``command`` runs the server in another way than directly. If this process dies without stopping it,
+    Linux ends the server; on other systems it continues, and the next start on the same directory names its process.
     """
 
-    def __init__(  # noqa: PLR0913 what one may decide about a server
+    def __init__(  # noqa: PLR0913 the settings of a server
         self,
         data_dir: Path,
         *,
@@ -106,7 +109,7 @@ class NatsServer:
 
     @property
     def synced_by(self) -> SyncedBy:
-        """Who sees to it that what the server has acknowledged is on the disk."""
+        """Which side syncs acknowledged data to the disk."""
         return self._wanted.synced_by
 
     @property
@@ -120,9 +123,9 @@ class NatsServer:
         return self._directory.log
 
     async def start(self) -> None:
-        """Return when the server is ready: it listens, JetStream answers and has every stream that is in the store.
+        """Start the server and wait until it listens and JetStream has loaded every stream of the store.
 
-        Raises a ``NatsServerError``, and leaves nothing running, if that cannot be.
+        Raises a ``NatsServerError`` if that fails; then no server runs.
         """
         async with self._changing:
             if self._supervision is not None:
@@ -145,14 +148,14 @@ class NatsServer:
             self._supervision = asyncio.create_task(self._supervise(command, process), name="NATS server supervision")
 
     async def stop(self) -> None:
-        """End the server and leave its directory to others; nothing to do if it is not started."""
+        """Stop the server and release its directory; does nothing if it is not started."""
         async with self._changing:
             supervision, self._supervision = self._supervision, None
             if supervision is None:
                 return
             supervision.cancel()
             try:
-                # How it came to its end is for ``wait`` to tell.
+                # ``wait`` reports how it ended.
                 await asyncio.gather(supervision, return_exceptions=True)
             finally:
                 try:
@@ -162,7 +165,7 @@ class NatsServer:
             _log.info("the NATS server is stopped", extra={"action": "nats_server_stopped"})
 
     async def wait(self) -> None:
-        """Return when the server is stopped; raise as soon as it is down and not started any more."""
+        """Return when the server is stopped; raise as soon as it is down and will not be restarted."""
         supervision = self._supervision
         if supervision is not None:
             await asyncio.wait({supervision})
@@ -190,7 +193,7 @@ class NatsServer:
             if loop.time() - ready_at >= self._restarts.stable_sec:
                 quick_deaths = 0
             error: NatsServerError = ServerDiedError(process.ending, self._directory.log_tail())
-            await self._end_process()  # what it may have started
+            await self._end_process()  # and the processes that it started
             while True:
                 quick_deaths += 1
                 await self._pause_after(error, quick_deaths)
@@ -206,7 +209,7 @@ class NatsServer:
             )
 
     async def _pause_after(self, error: NatsServerError, quick_deaths: int) -> None:
-        """Wait before the next start; raises if there shall be none."""
+        """Wait before the next start; raises if the policy allows none."""
         known = {"quick_deaths": quick_deaths, "url": self.url}
         is_hopeless = isinstance(error, StoreDamagedError | ExecutableUnusableError)
         if is_hopeless or quick_deaths >= self._restarts.max_quick_deaths:
@@ -225,6 +228,13 @@ class NatsServer:
 
     async def _launch(self, command: ServerCommand) -> ServerProcess:
         """Start the server once and wait until it is ready; nothing runs if this raises."""
+        unfinished = remove_unfinished_streams(self._directory.path)
+        if unfinished:
+            _log.warning(
+                "the creation of the streams %s was cut short; they have no messages and are created again",
+                ", ".join(unfinished),
+                extra={"action": "unfinished_streams_removed", "streams": unfinished},
+            )
         stored = stored_streams(self._directory.path)
         self._directory.prepare(self._configuration)
         with self._directory.open_output() as output:
@@ -252,7 +262,7 @@ class NatsServer:
         return self._process
 
     async def _until_ready(self, process: ServerProcess) -> frozenset[str]:
-        """Keep asking until the server answers, dies, or time is up; returns the streams it has."""
+        """Ask until the server answers, dies, or time is up; return the streams it has."""
         missing = "it does not listen"
         try:
             async with asyncio.timeout(self._start_timeout_sec):
@@ -272,7 +282,8 @@ class NatsServer:
 
     def _check_store(self, stored: frozenset[str], found: frozenset[str]) -> None:
         if stored - found:
-            raise StoreDamagedError(store_dir(self._directory.path), stored - found, self._directory.log_tail())
+            store, log_tail = store_dir(self._directory.path), self._directory.log_tail()
+            raise StoreDamagedError(store, stored - found, log_tail, intact=stored & found)
         complaints = self._directory.complaints()
         if complaints:
             _log.warning(

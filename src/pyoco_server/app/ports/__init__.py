@@ -1,10 +1,9 @@
-"""What this layer needs from the outside, and nothing about how it is done.
+"""What the application needs from its surroundings, without how it is done.
 
 Every port has two adapters, in memory and on NATS JetStream, held to one contract suite.
 """
 
-from pyoco_server.app.ports.dead_letters import DeadLetter, DeadLetters
-from pyoco_server.app.ports.engine import Clock, NewId, Workshop
+from pyoco_server.app.ports.dead_letters import DeadLetters, StoredDeadLetter
 from pyoco_server.app.ports.errors import LogConflictError, NotStoredError, TooLargeError, UnavailableError
 from pyoco_server.app.ports.event_log import EventLog, OnAppend, Unsubscribe
 from pyoco_server.app.ports.graphs import GraphRegistry
@@ -19,11 +18,12 @@ from pyoco_server.app.ports.run_index import (
     Latencies,
     RunFilter,
     RunIndex,
+    RunIndexReader,
     RunQuery,
+    RunTally,
     SilentRun,
     SnapshotChange,
     SnapshotFeed,
-    Tally,
 )
 from pyoco_server.app.ports.snapshots import (
     LOG_STATUS,
@@ -34,6 +34,7 @@ from pyoco_server.app.ports.snapshots import (
     head_of,
     position_of,
 )
+from pyoco_server.app.ports.task_executor import Clock, NewId, TaskExecutor
 from pyoco_server.app.ports.work_queue import Delivery, WorkQueue
 from pyoco_server.app.ports.workers import WorkerRecord, WorkerRegistry
 
@@ -42,7 +43,6 @@ __all__ = [
     "LOG_STATUS",
     "Clock",
     "Cursor",
-    "DeadLetter",
     "DeadLetters",
     "Delivery",
     "DueWait",
@@ -61,21 +61,23 @@ __all__ = [
     "OutputStore",
     "RunFilter",
     "RunIndex",
+    "RunIndexReader",
     "RunQuery",
+    "RunTally",
     "SilentRun",
     "SnapshotChange",
     "SnapshotFeed",
     "SnapshotHead",
     "Snapshots",
+    "StoredDeadLetter",
     "StoredSnapshot",
-    "Tally",
+    "TaskExecutor",
     "TooLargeError",
     "UnavailableError",
     "Unsubscribe",
     "WorkQueue",
     "WorkerRecord",
     "WorkerRegistry",
-    "Workshop",
     "head_of",
     "position_of",
 ]

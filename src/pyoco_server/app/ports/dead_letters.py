@@ -1,10 +1,10 @@
-"""Dead letters: jobs that came to nothing, kept for diagnosis."""
+"""Dead letters: jobs that failed for good, kept for diagnosis."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 
-class DeadLetter(NamedTuple):
+class StoredDeadLetter(NamedTuple):
     """A dead letter as it is stored."""
 
     sequence: int
@@ -13,20 +13,20 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetters(Protocol):
-    """Written best-effort: the run's snapshot tells what happened, this tells where to look."""
+    """Written best-effort: the run's snapshot says what happened, the dead letter says of which delivery."""
 
     async def publish(self, tag: str, entry: dict[str, Any]) -> None:
-        """Keep an entry. UnavailableError: perhaps not."""
+        """Store an entry. UnavailableError: it may be stored or not."""
         ...
 
     async def count(self) -> int:
-        """How many are kept."""
+        """Return how many letters are stored."""
         ...
 
-    async def newest(self, limit: int) -> Sequence[DeadLetter]:
-        """The newest so many, newest first."""
+    async def newest(self, limit: int) -> Sequence[StoredDeadLetter]:
+        """Return the newest ``limit`` letters, newest first."""
         ...
 
-    async def get(self, sequence: int) -> DeadLetter | None:
-        """The one with this number, if it is kept."""
+    async def get(self, sequence: int) -> StoredDeadLetter | None:
+        """Return the letter with this number, if it is stored."""
         ...

@@ -1,4 +1,4 @@
-"""How a port says no."""
+"""Errors of the ports: what is known, and what is not, about a call that failed."""
 
 from typing import ClassVar
 
@@ -6,9 +6,9 @@ from pyoco_server.errors import PyocoServerError
 
 
 class UnavailableError(PyocoServerError):
-    """The outside did not answer in time, or cannot be reached.
+    """The store did not answer in time, or cannot be reached.
 
-    What was asked may have been done all the same: an error of the network is an unknown outcome, never a failure.
+    It may have done what it was asked to do: an error of the network is an unknown outcome, never a failure.
     """
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0003"
@@ -16,11 +16,11 @@ class UnavailableError(PyocoServerError):
 
 
 class NotStoredError(UnavailableError):
-    """The outside could not be asked, or answered that it stored nothing: here the outcome is known."""
+    """The store could not be asked, or answered that it stored nothing: here the outcome is known."""
 
 
 class LogConflictError(PyocoServerError):
-    """Somebody else appended first; nothing was written."""
+    """Another process appended first; nothing was written."""
 
     def __init__(self, execution_id: str, after: int) -> None:
         super().__init__(f"the log of '{execution_id}' has moved on from position {after}")
@@ -29,4 +29,4 @@ class LogConflictError(PyocoServerError):
 
 
 class TooLargeError(PyocoServerError, ValueError):
-    """What was to be stored is larger than the store takes; nothing was written."""
+    """The message is larger than the store accepts; nothing was written."""

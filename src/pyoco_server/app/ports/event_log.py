@@ -1,18 +1,31 @@
-"""The log: the truth about every execution."""
+"""The event log: the truth about every execution. Everything else that is stored is derived from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from pyoco_server.core import Event
 
+
+class Beginnings(Protocol):
+    """Finds logs with a single commit, without reading any: some belong to submissions that were never accepted."""
+
+    def pages(self) -> AsyncIterator[Sequence[str]]:
+        """Yield the ids of executions whose log is a single commit, in pages; UnavailableError if they cannot be read.
+
+        Logs that begin meanwhile may be missing. The cost grows with the number of executions: do not call it every
+        minute.
+        """
+        ...
+
+
 OnAppend = Callable[[int], None]
-"""Told where the log ends now. Called on the event loop; must be quick and must not raise."""
+"""Called with the position where the log ends now, on the event loop; must be quick and must not raise."""
 
 Unsubscribe = Callable[[], None]
 
 
 class EventLog(Protocol):
-    """One log an execution; the order of appends decides every race.
+    """One log for each execution; the order of appends decides every race.
 
     Positions are opaque but ordered: 0 is the beginning, and a later commit has a higher one.
     """
@@ -20,22 +33,22 @@ class EventLog(Protocol):
     async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         """Add a commit if the log still ends at ``after``, and return where it ends now; else LogConflictError.
 
-        All of the commit is there or nothing of it. UnavailableError means that nobody knows: read before deciding.
-        ``quiet`` if nobody but the caller can have the execution in hand: then subscribers to it are not told.
+        The commit is stored as a whole or not at all. UnavailableError: the outcome is unknown, read before deciding.
+        ``quiet`` if no other process can own the execution: then its subscribers are not notified.
         """
         ...
 
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
-        """Return the events behind ``after``, and where the log ends; never older than what ``append`` returned."""
+        """Return the events after ``after``, and where the log ends; never older than what ``append`` returned."""
         ...
 
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
-        """Be told of commits that were not quiet, as soon as they are there.
+        """Call ``on_append`` for commits that were not quiet, as soon as they are stored.
 
-        A hint: some may be missed, so whoever must not miss one also reads the log now and then.
+        A hint: calls may be missing, so a subscriber that must not miss a commit also reads the log now and then.
         """
         ...
 
     async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
-        """The same for all executions; the id comes first."""
+        """Call ``on_append`` with the id and the position for commits to any log; a hint, too."""
         ...

@@ -1,15 +1,15 @@
-"""Graphs registered by name, for executions that are driven from outside."""
+"""Graphs registered by name, for executions that clients drive."""
 
 from typing import Protocol
 
 
 class GraphRegistry(Protocol):
-    """The encoded graph by its id."""
+    """Stores encoded graphs by their ids."""
 
     async def put(self, graph_id: str, encoded: bytes) -> bool:
-        """Register a graph; False if another one has the id already (the same one again is fine)."""
+        """Register a graph; False if a different graph has the id already."""
         ...
 
     async def get(self, graph_id: str) -> bytes | None:
-        """The graph registered under the id."""
+        """Return the graph registered under the id."""
         ...

@@ -1,4 +1,4 @@
-"""API keys as they are stored: never the key itself, only what it can be recognised by."""
+"""API keys as they are stored: never the key itself, only what verifies it."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -7,14 +7,14 @@ import msgspec
 
 
 class RetiredSecret(msgspec.Struct, frozen=True):
-    """A secret that was replaced, and until when it still counts."""
+    """A secret that was replaced, and until when it is still accepted."""
 
     hmac: str
     until: float
 
 
 class SlowHash(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key of 0.5.1 is verified by."""
+    """What verifies a key of 0.5.1."""
 
     kdf: str
     iterations: int
@@ -23,27 +23,27 @@ class SlowHash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a key. Times are Unix seconds."""
+    """A key without its secret. Times are Unix seconds."""
 
     api_key_id: str
-    """Public: it stands in logs and in the runs its holder submitted."""
+    """Public: it is in logs and in the runs that were submitted with the key."""
     tenant_id: str | None
-    """None: bound to no tenant, for those who look after the platform."""
+    """None: an operator's key, bound to no tenant."""
     scopes: tuple[str, ...]
     hmac: str
     """HMAC-SHA256 of the key under the pepper, in hexadecimal."""
     created_at: float
     pepper_mark: str = ""
-    """Tells one pepper from another, so that a key made under another one can be told from a wrong one."""
+    """Names the pepper, so that a key of another pepper is recognised as that, and not as a wrong key."""
     name: str | None = None
     expires_at: float | None = None
     revoked_at: float | None = None
     rotated_at: float | None = None
     retired: RetiredSecret | None = None
     slow: SlowHash | None = None
-    """Of a key that 0.5.1 issued: what it is verified by, in place of ``hmac``, which is empty then."""
+    """What verifies a key that 0.5.1 issued, instead of ``hmac``, which is empty then."""
     defect: str | None = None
-    """Why the key lets nobody in and must be issued again; None for all keys but some of 0.5.1."""
+    """Why the key is never accepted and must be issued again; None for all keys but some of 0.5.1."""
 
 
 class KeyRecords(NamedTuple):
@@ -54,22 +54,22 @@ class KeyRecords(NamedTuple):
 
 
 class KeyStore(Protocol):
-    """Where keys are kept."""
+    """Stores API keys."""
 
     async def add(self, key: StoredKey) -> bool:
-        """Keep a new key; False if its id is taken."""
+        """Store a new key; False if its id is taken."""
         ...
 
     async def update(self, api_key_id: str, change: Callable[[StoredKey], StoredKey]) -> StoredKey | None:
         """Store what ``change`` makes of a key, and return it; None if there is no such key.
 
-        Asked again whenever somebody else was quicker, so that no change is lost.
+        ``change`` is called again whenever another process wrote first, so that no change is lost.
         """
         ...
 
     async def read(self, known: KeyRecords | None = None) -> KeyRecords:
-        """All keys as of now; ``known`` itself if nothing has changed since. UnavailableError if nobody can say.
+        """Return all keys; ``known`` itself if nothing has changed since. UnavailableError if they cannot be read.
 
-        Never older than any change that was answered before this was asked.
+        The result is never older than a change that returned before this call.
         """
         ...

@@ -1,17 +1,17 @@
-"""Large outputs: results that would burden the log are kept beside it and referred to."""
+"""Large outputs: results that are too large for the log are stored beside it; the log refers to them."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol
 
 
 class OutputPieces(Protocol):
-    """Reads stored outputs piece by piece; all that a process needs which only passes them on."""
+    """Reads stored outputs piece by piece, for processes that only pass them on."""
 
     def pieces(self, name: str) -> AsyncIterator[bytes]:
-        """Yield the bytes kept under ``name``, in order; none if there is nothing.
+        """Yield the bytes stored under ``name``, in order; none if there is nothing.
 
-        The caller compares their digest: pieces can be missing in a damaged store. InvalidInputError if nothing can be
-        kept under ``name``.
+        The caller must compare the digest: pieces can be missing in a damaged store. InvalidInputError if ``name``
+        cannot be a name.
         """
         ...
 
@@ -20,13 +20,13 @@ class OutputStore(Protocol):
     """Bytes by name. A name is written once; what it holds never changes."""
 
     async def put(self, name: str, data: bytes) -> None:
-        """Keep ``data`` under ``name``; durable when this returns."""
+        """Store ``data`` under ``name``; durable when this returns."""
         ...
 
     async def get(self, name: str) -> bytes | None:
-        """What is kept under ``name``; None if nothing is (never a part of it)."""
+        """Return the bytes stored under ``name``, always whole; None if there are none."""
         ...
 
     async def delete(self, name: str) -> None:
-        """Forget it; nothing happens if there is nothing."""
+        """Remove the bytes stored under ``name``, if there are any."""
         ...

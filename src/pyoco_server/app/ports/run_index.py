@@ -1,12 +1,13 @@
-"""Reading many runs: an index beside the snapshots, and the feed that keeps it up to date."""
+"""Ports for many runs: an index beside the snapshots, and the feed of changes that keeps it up to date."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+from typing_extensions import override
 
 FEED_BYTES: Final = 4 * 1024 * 1024
-"""When so much of snapshots was read, no more is read in the same go: they may be large, and must be held at once."""
+"""A batch of changes ends when its snapshots have so many bytes: all of a batch is in memory at once."""
 
 
 class SnapshotChange(NamedTuple):
@@ -20,61 +21,61 @@ class SnapshotChange(NamedTuple):
 
 
 Announced = Callable[[str, "SnapshotChange | None"], None]
-"""Told which run changed, and how if that came along; else one has to look."""
+"""Called with the run that changed, and with the change if the announcement contains it."""
 
 
 class FeedState(NamedTuple):
-    """What a feed has to offer."""
+    """Which changes a feed has."""
 
     origin: str
-    """Which snapshots these are. Another one than before: they were begun anew, and what was known of them is void."""
+    """The name of the snapshots. If it changes, they were recreated, and an index of the old ones is void."""
     first: int
-    """What is older is gone. A run whose newest change is older has no snapshot any more, though nothing told of it."""
+    """Older changes are gone. A run whose newest change is older has no snapshot any more, and no change says so."""
     last: int
-    """The newest change there has been."""
+    """The newest change."""
 
 
 def size_of(changes: Iterable[SnapshotChange]) -> int:
-    """How many bytes of snapshots there are in these."""
+    """Return how many bytes the snapshots of these changes have."""
     return sum(len(change.body or b"") for change in changes)
 
 
 def has_enough(changes: Sequence[SnapshotChange], limit: int) -> bool:
-    """May there be more to read than these? Else they are all there was."""
+    """Return whether there may be more to read than these changes."""
     return len(changes) >= limit or size_of(changes) >= FEED_BYTES
 
 
 class SnapshotFeed(Protocol):
-    """All changes of snapshots, in order; of several changes of one run, the older may be missing."""
+    """All changes of snapshots, in order. Of several changes of one run, the older may be missing."""
 
     async def read(self, *, after: int, limit: int = 500) -> tuple[Sequence[SnapshotChange], int]:
-        """Changes behind ``after``, oldest first, and up to where they have been read; UnavailableError if they cannot.
+        """Return changes after ``after``, oldest first, and the position they were read up to.
 
-        Never more than ``limit``. Fewer only if there was nothing more, but for what is written in this very moment, or
-        if they have FEED_BYTES or more: see ``has_enough``. A position the feed has never reached means that the
-        snapshots were begun anew: then the changes are those from the beginning, and the position returned is lower
-        than asked.
+        At most ``limit``. Fewer only if there were no more when reading began, or if they have FEED_BYTES or more: see
+        ``has_enough``. If the feed has never reached ``after``, the snapshots were recreated: then the changes are
+        those from the beginning, and the returned position is lower than ``after``. UnavailableError if nothing can be
+        read.
         """
         ...
 
     async def state(self) -> FeedState:
-        """What there is to read; UnavailableError if nobody can say."""
+        """Return which changes there are; UnavailableError if the feed cannot be reached."""
         ...
 
     async def wait(self, timeout_sec: float) -> None:
-        """Return when there may be something new, or when the time is up."""
+        """Return when there may be a new change, or after ``timeout_sec``."""
         ...
 
-    def listen(self, told: Announced) -> None:
-        """Be told of a run as soon as its snapshot was written or removed, once reading has begun.
+    def listen(self, on_change: Announced) -> None:
+        """Call a function as soon as a snapshot was written or removed, once reading has begun.
 
-        Sooner than who reads in order, but a hint only: some are never told of.
+        The call comes before the change can be read in order. It is a hint: some changes are never announced.
         """
         ...
 
 
 class Cursor(NamedTuple):
-    """Where a walk through the runs stands: behind the run submitted then, with this id."""
+    """A place in the list of runs: behind the run that was submitted then, with this id."""
 
     submitted_at: float
     run_id: str
@@ -84,75 +85,75 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs, and in which order."""
 
     tenant_id: str | None = None
-    """Only this tenant's; None: everybody's."""
+    """Only runs of this tenant; None: of all."""
     status: str | None = None
     flow: str | None = None
     tag: str | None = None
-    """The one its jobs are queued by, not those it is merely labelled with."""
+    """The tag under which the run's jobs are queued, not the tags it is only labelled with."""
     updated_after: float | None = None
-    """Later than this, not at this moment."""
+    """Later than this moment, not at it."""
     submitted_after: float | None = None
-    """Likewise."""
+    """Later than this moment, not at it."""
     workflow_yaml_sha256: str | None = None
     held: bool = False
     """Only runs that are held because no worker has the code they need next."""
     run_id_prefix: str | None = None
     before: Cursor | None = None
-    """Only what is listed behind this."""
+    """Only runs that are listed behind this place."""
     oldest_first: bool = False
     limit: int = 50
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs, by what never changes of them: a run that fits fits for ever."""
+    """Which runs, by fields that never change: a run that fits once fits for ever."""
 
     tenant_id: str | None = None
-    """Only this tenant's; None: everybody's."""
+    """Only runs of this tenant; None: of all."""
     flow: str | None = None
     tag: str | None = None
     run_id_prefix: str | None = None
 
 
-class Tally(NamedTuple):
-    """How many runs have which status; statuses no run has are left out."""
+class RunTally(NamedTuple):
+    """The number of runs by status; statuses that no run has are left out."""
 
     counts: Mapping[str, int]
     is_complete: bool
-    """False: there are at least so many. Not all were looked at, because there are too many."""
+    """False: there are at least so many. There are too many runs to count them all."""
 
 
 LATENCY_BOUNDS_SEC: Final = tuple(
     round(factor * 10.0**power, 3) for power in range(-2, 6) for factor in (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 )
-"""Where the classes of latencies end, from a hundredth of a second to a week; the last class has no end."""
+"""The upper bounds of the classes of latencies, from a hundredth of a second to a week; the last class has none."""
 
 
 class Histogram(NamedTuple):
-    """How long something took, of how many runs."""
+    """The durations of runs, as a histogram."""
 
     runs: Sequence[int]
-    """By class: up to each of the bounds, and longer than the last."""
+    """The number of runs by class: up to each of the bounds, and longer than the last."""
     seconds: float
-    """All together."""
+    """The sum of all durations."""
 
 
 class Latencies(NamedTuple):
-    """Of the runs that were seen to end; runs that are gone since are still counted."""
+    """The durations of the runs that ended; runs that were removed since are still counted."""
 
     queued: Histogram
-    """From submission to the start, of those that were started."""
+    """From submission to the start, of runs that started."""
     whole: Histogram
-    """From submission to the end, however they ended."""
+    """From submission to the end, whatever the status."""
 
 
 class IndexedRun(NamedTuple):
-    """What the index knows of a run."""
+    """A run as the index has it."""
 
     cursor: Cursor
     summary: dict[str, Any]
-    """The snapshot without what is long: params and task records.
+    """The snapshot without its long parts: params and task records.
 
-    Of a run with very many tasks or very long texts, more is left out; ``summary_truncated`` is true then.
+    Of a run with very many tasks or very long texts, more is left out; then ``summary_truncated`` is true.
     """
 
 
@@ -164,32 +165,97 @@ class DueWait(NamedTuple):
 
 
 class SilentRun(NamedTuple):
-    """A run of which nothing was heard for a while."""
+    """A run without a recent sign of life."""
 
     summary: dict[str, Any]
     place: tuple[float, int]
-    """Among those that are silent; for whoever wants to look at the next."""
+    """The run's place among the silent ones, to ask for the next."""
 
 
-class RunIndex(Protocol):
-    """Answers questions about many runs without looking at all of them. UnavailableError if it cannot answer.
+class RunIndexReader(Protocol):
+    """Answers questions about many runs without reading all of them. UnavailableError if it cannot answer.
 
-    What is no snapshot (no JSON object with a status) is to it as if it were not there. A run that does not say when it
-    was submitted is placed where it was first seen.
+    A tenant has a reader of its own, for which other tenants' runs do not exist. What is no snapshot (no JSON object
+    with a status) does not exist for a reader, either. A run without a time of submission is placed where it was first
+    seen.
     """
 
+    async def page(self, query: RunQuery) -> Sequence[IndexedRun]:
+        """Return the newest runs that fit, at most ``query.limit``, by time of submission, then by id, both descending.
+
+        With ``query.oldest_first`` the oldest, both ascending.
+        """
+        ...
+
+    async def counts(self) -> Mapping[str, int]:
+        """Return the number of runs by status; statuses that no run has are left out."""
+        ...
+
+    async def held_count(self) -> int:
+        """Return how many runs are held because no worker has the code they need next."""
+        ...
+
+    async def tally(self, wanted: RunFilter) -> RunTally:
+        """Return the number of runs that fit, by status."""
+        ...
+
+    async def tags(self, status: str, *, limit: int = 50) -> Mapping[str, int]:
+        """Return the tags of the runs with this status and how many runs each has, the most frequent tags first."""
+        ...
+
+    async def among(self, run_ids: Sequence[str], wanted: RunFilter) -> Sequence[IndexedRun]:
+        """Return those of these runs that fit, in no particular order."""
+        ...
+
+    async def latencies(self) -> Latencies:
+        """Return how long runs took, counted as they end."""
+        ...
+
+    async def submitted_on_day_of(self, moment: float) -> int:
+        """Return how many runs were submitted on the day (UTC) of this moment, in Unix seconds."""
+        ...
+
+
+class RunIndex(RunIndexReader, Protocol):
+    """The index itself: it counts runs of one tenant or of all, and takes the changes of the feed."""
+
+    @override
+    async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
+        """Return the number of runs by status, of a tenant or of all."""
+        ...
+
+    @override
+    async def held_count(self, tenant_id: str | None = None) -> int:
+        """Return how many runs are held, of a tenant or of all."""
+        ...
+
+    @override
+    async def tags(self, status: str, tenant_id: str | None = None, *, limit: int = 50) -> Mapping[str, int]:
+        """Return the tags of the runs with this status, of a tenant or of all."""
+        ...
+
+    @override
+    async def latencies(self, tenant_id: str | None = None) -> Latencies:
+        """Return how long the runs of a tenant, or all, took."""
+        ...
+
+    @override
+    async def submitted_on_day_of(self, moment: float, tenant_id: str | None = None) -> int:
+        """Return how many runs of a tenant, or of all, were submitted on this day (UTC)."""
+        ...
+
     async def position(self) -> int:
-        """Up to where in the feed it is up to date."""
+        """Return the position of the feed up to which the index is up to date."""
         ...
 
     async def origin(self) -> str:
-        """Which snapshots it was made from; empty if it has not been told."""
+        """Return the name of the snapshots that the index was made from; empty if it was never set."""
         ...
 
     async def apply(self, changes: Sequence[SnapshotChange], position: int) -> None:
-        """Take changes, and remember that it is up to date up to ``position``; all of it or nothing.
+        """Store changes together with ``position``, up to which the index is now up to date; all or nothing.
 
-        What is older than what it knows changes nothing: of a run, or below the position it has already reached, which
+        A change that is older than what the index has of the run, or below its position, has no effect. The position
         never becomes lower.
         """
         ...
@@ -199,56 +265,20 @@ class RunIndex(Protocol):
         ...
 
     async def clear(self, origin: str = "") -> None:
-        """Forget everything; from now on it is made from the snapshots of this origin."""
-        ...
-
-    async def page(self, query: RunQuery) -> Sequence[IndexedRun]:
-        """The newest runs that fit, at most ``query.limit``; by time of submission, then by id, both descending.
-
-        Or the oldest, both ascending.
-        """
-        ...
-
-    async def counts(self, tenant_id: str | None = None) -> Mapping[str, int]:
-        """How many runs have which status; statuses no run has are left out."""
-        ...
-
-    async def held_count(self, tenant_id: str | None = None) -> int:
-        """Return how many runs are held because no worker has the code they need next."""
-        ...
-
-    async def tally(self, wanted: RunFilter) -> Tally:
-        """How many of the runs that fit have which status."""
-        ...
-
-    async def tags(self, status: str, tenant_id: str | None = None, limit: int = 50) -> Mapping[str, int]:
-        """The tags of the runs that have this status, and how many runs each has; those of most runs first."""
-        ...
-
-    async def among(self, run_ids: Sequence[str], wanted: RunFilter) -> Sequence[IndexedRun]:
-        """Those of these runs that fit, in no particular order."""
-        ...
-
-    async def latencies(self, tenant_id: str | None = None) -> Latencies:
-        """How long runs took, counted as they end."""
-        ...
-
-    async def submitted_on_day_of(self, moment: float, tenant_id: str | None = None) -> int:
-        """How many of the runs there are were submitted on the day (UTC) of this moment, in Unix seconds."""
+        """Remove everything; from now on the index is made from the snapshots of this origin."""
         ...
 
     async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:
-        """Waits past their deadline, of runs that have not ended; those that are due longest come first."""
+        """Return waits past their deadline, of runs that have not ended; the longest overdue first."""
         ...
 
     async def silent(
         self, since: float, limit: int = 100, *, after: tuple[float, int] | None = None
     ) -> Sequence[SilentRun]:
-        """Runs that have not ended, do not merely wait, are not held, and showed no sign of life since then.
+        """Return runs that have not ended, are neither parked nor held, and showed no sign of life since then.
 
-        Executions that are driven from outside are none of them: nobody here would do anything about it.
-        A sign of life is a heartbeat or an event. A run merely waits if some of its nodes wait, no other node is
-        running, nobody drives it, and it is not to be cancelled. Those that are silent longest come first;
-        with ``after``, only those behind that place.
+        A sign of life is a heartbeat or an event. A run is parked if some of its nodes wait, no other node is running,
+        no process owns it, and no cancel was requested. Executions that clients drive are left out. The longest silent
+        come first; with ``after``, only those behind that place.
         """
         ...

@@ -1,8 +1,8 @@
-"""Snapshots: how each run stands, for those who only want to look. Derived from the log.
+"""Snapshots: the state of each run as one document, derived from the log.
 
 Other programs write into the same bucket (gateways and workers of the specification's appendices E and F). What such a
-snapshot means for a run is decided in :mod:`pyoco_server.app.foreign_snapshots`; here is only how it is recognised, and
-that it is never overwritten by a writer that has not read it.
+snapshot means for a run is decided in :mod:`pyoco_server.app.snapshots.foreign`. This port only recognises it, and
+refuses to overwrite it for a writer that has not read it.
 """
 
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
@@ -39,32 +39,32 @@ class ForeignSnapshotError(PyocoServerError):
 
 
 class Snapshots(Protocol):
-    """One snapshot a run. The body is a JSON object with the run's ``log_position`` among its fields."""
+    """One snapshot for each run. The body is a JSON object with the run's ``log_position`` among its fields."""
 
     async def write(
         self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
     ) -> int | None:
         """Store a snapshot unless one of a newer position is there; return its revision, or None if it was refused.
 
-        ``revision`` is what the writer believes is stored (0: nothing); it saves a look when it is right, and costs
+        ``revision`` is what the writer believes is stored (0: nothing); it saves a read when it is right, and costs
         one when it is wrong. Equal positions: the later write wins. UnavailableError: unknown. TooLargeError: refused.
-        What is not urgent is certain to be durable only when :meth:`sync` returns. ForeignSnapshotError: what is stored
-        was written by another program, and ``revision`` is not its revision.
+        A write that is not urgent is durable only when :meth:`sync` has returned. ForeignSnapshotError: another program
+        wrote what is stored, and ``revision`` is not its revision.
         """
         ...
 
     async def sync(self) -> None:
-        """Return when all that is stored is durable, whoever wrote it; UnavailableError if nobody knows."""
+        """Return when all stored snapshots are durable, those of every writer; UnavailableError: unknown."""
         ...
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
-        """The newest snapshot; None if there is none."""
+        """Return the newest snapshot; None if there is none."""
         ...
 
     async def forbid(self, run_id: str) -> bool:
-        """Make sure that a first write (revision 0) that is still on its way is refused; False if there is a snapshot.
+        """Make sure that a first write (revision 0) that has not arrived yet is refused; False if there is a snapshot.
 
-        For runs that never had a snapshot. UnavailableError: unknown; it may be asked again.
+        For runs that never had a snapshot. UnavailableError: unknown; call it again.
         """
         ...
 
@@ -74,7 +74,7 @@ class Snapshots(Protocol):
 
 
 class SnapshotHead(msgspec.Struct):
-    """What tells whose snapshot it is, and where its log ended."""
+    """The fields that say which program wrote a snapshot, and where the run's log ended."""
 
     log_position: int = 0
     log_status: Any = None
@@ -83,7 +83,7 @@ class SnapshotHead(msgspec.Struct):
 
     @property
     def is_foreign(self) -> bool:
-        """Did another program write the snapshot, or change one of ours?"""
+        """Whether another program wrote the snapshot, or changed one of ours."""
         if self.log_position == 0:
             return True
         if self.log_status is None:  # written by a version of this package that did not repeat the status
@@ -98,7 +98,7 @@ _HEAD: Final = msgspec.json.Decoder(SnapshotHead)
 
 
 def head_of(body: bytes) -> SnapshotHead:
-    """The head of a snapshot; that of a foreign one if the body is not a snapshot at all."""
+    """Return the head of a snapshot; a foreign one's if the body is not a snapshot at all."""
     try:
         return _HEAD.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -106,5 +106,5 @@ def head_of(body: bytes) -> SnapshotHead:
 
 
 def position_of(body: bytes) -> int:
-    """The ``log_position`` of a snapshot; 0 if it has none, as one that another program wrote."""
+    """Return the ``log_position`` of a snapshot; 0 if it has none because another program wrote it."""
     return head_of(body).log_position

@@ -1,4 +1,4 @@
-"""Wheels: the code workers are given, who gave it, and where a worker keeps it."""
+"""Wheels: the registry of code for workers, its history, and the place where a worker installs it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import ClassVar, Literal, NamedTuple, Protocol
@@ -8,18 +8,18 @@ import msgspec
 from pyoco_server.errors import PyocoServerError
 
 Read = Callable[[int], Awaitable[bytes]]
-"""Gives the next so many bytes of a file, fewer at its end, none behind it."""
+"""Returns the next so many bytes of a file, fewer at its end, then none."""
 
 
 class WheelActor(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose key it was."""
+    """The key that sent a request."""
 
     tenant_id: str | None = None
     api_key_id: str | None = None
 
 
 class WheelSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request came from, as far as it says so itself."""
+    """Where a request came from, as its headers claim."""
 
     remote_addr: str | None = None
     x_forwarded_for: str | None = None
@@ -30,7 +30,7 @@ class WheelSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WheelEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the history."""
+    """One entry of the history."""
 
     event_id: str
     occurred_at: float
@@ -45,7 +45,7 @@ class WheelEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wheel(msgspec.Struct, frozen=True, kw_only=True):
-    """A wheel in the registry; ``nuid`` is another one whenever the content is."""
+    """A wheel in the registry; ``nuid`` changes with the content."""
 
     name: str
     size_bytes: int
@@ -56,11 +56,11 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     requires_python: str = ""
     event: WheelEvent | None = None
-    """What the history says of its upload; kept with the wheel, so that the one cannot be without the other."""
+    """The history's entry of its upload; stored with the wheel, so that neither exists without the other."""
 
 
 class NewWheel(msgspec.Struct, frozen=True, kw_only=True):
-    """A wheel on its way into the registry."""
+    """A wheel that is being uploaded."""
 
     name: str
     sha256_hex: str
@@ -70,107 +70,107 @@ class NewWheel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Admit = Callable[[Sequence[Wheel]], None]
-"""Looks at what is there, and raises if the new wheel does not go with it."""
+"""Raises if the new wheel must not be added to those that exist."""
 
 
 class WheelRegistry(Protocol):
-    """Wheels by name. A wheel is there as a whole or not at all."""
+    """Wheels by name. A wheel is stored as a whole or not at all."""
 
     async def all(self) -> Sequence[Wheel]:
-        """All wheels, by name."""
+        """Return all wheels, ordered by name."""
         ...
 
     async def find(self, name: str) -> Wheel | None:
-        """The wheel of that name."""
+        """Return the wheel of that name, if there is one."""
         ...
 
     async def add(self, wheel: NewWheel, read: Read, admit: Admit) -> Wheel:
-        """Keep a wheel, if ``admit`` lets it in; whatever it raises is raised here, and nothing stays behind.
+        """Store a wheel if ``admit`` accepts it; what ``admit`` raises is raised here, and nothing is stored.
 
-        ``admit`` may be asked again when the registry has changed; what it saw last is what the wheel was added to.
+        ``admit`` is called again when the registry has changed: the wheel is added to exactly what its last call saw.
         """
         ...
 
     def content(self, wheel: Wheel) -> AsyncIterator[bytes]:
-        """The wheel's bytes; UnavailableError before the last of them if they are not what was stored."""
+        """Yield the wheel's bytes; UnavailableError before the last of them if they are not what was stored."""
         ...
 
     async def delete(self, name: str, event: Callable[[Wheel], WheelEvent]) -> tuple[Wheel, WheelEvent] | None:
-        """Forget a wheel, with what the history will say of it; None if there is none, or somebody else was quicker."""
+        """Remove a wheel and return it with its history entry; None if there is none, or another request removed it."""
         ...
 
     async def events(self) -> Sequence[WheelEvent]:
-        """The last event of every name, whether its wheel is still there or not."""
+        """Return the last event of every name, also of wheels that were removed."""
         ...
 
     async def tidy(self, now: float) -> None:
-        """Remove what uploads that came to nothing have left behind long ago."""
+        """Remove what failed uploads left behind long ago."""
         ...
 
 
 class WheelHistory(Protocol):
-    """Who did what; forgets after its time."""
+    """Uploads and deletions of wheels; entries expire."""
 
     async def add(self, event: WheelEvent) -> None:
-        """Keep an event; the same again changes nothing."""
+        """Store an event; storing it twice has no effect."""
         ...
 
     async def all(self) -> Sequence[WheelEvent]:
-        """All that is kept, in any order."""
+        """Return all events, in any order."""
         ...
 
 
 class WheelInstallError(PyocoServerError):
-    """A wheel could not be fetched, kept or installed; a later try may succeed."""
+    """A wheel could not be fetched, stored or installed; a later attempt may succeed."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0024"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0024"
 
 
 class WheelUnfitError(PyocoServerError):
-    """The wheel will never do for this worker."""
+    """The wheel can never be installed on this worker."""
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0024"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0024"
 
 
 class Tried(NamedTuple):
-    """What became of a module, or a place where flows are, when it was imported on trial."""
+    """The result of importing a module, or a place where flows are, on trial."""
 
     name: str
     wheel: Wheel | None
-    """Which brings it; None if none of them does."""
+    """The wheel that contains it; None if none does."""
     problem: str | None
     """Why it cannot be imported; None if it can."""
     is_place: bool = False
 
 
 class WheelHouse(Protocol):
-    """Where a worker keeps its wheels, and how their code becomes importable."""
+    """Installs wheels for a worker and makes their code importable."""
 
     async def install(self, wheel: Wheel, content: Callable[[], AsyncIterator[bytes]]) -> None:
-        """Make a wheel ready; quick if it is. WheelInstallError: try again later; WheelUnfitError: never."""
+        """Install a wheel, unless it is installed. WheelInstallError: try again later; WheelUnfitError: never."""
         ...
 
     async def trial(self, wheels: Sequence[Wheel], places: Sequence[str]) -> Sequence[Tried]:
-        """Find out, without changing anything, what could be imported if exactly these were in use.
+        """Return what could be imported if exactly these wheels were in use, without changing anything.
 
-        That is the modules they bring and the places where flows are: modules, packages with all that is in them
-        (``name.*``), Python files. WheelInstallError if it cannot be found out.
+        That is the modules they contain and the places where flows are: modules, packages with all their modules
+        (``name.*``), Python files. WheelInstallError if the trial itself fails.
         """
         ...
 
     async def activate(self, wheels: Sequence[Wheel]) -> None:
-        """From now on the code of exactly these is imported; what was imported of others is forgotten.
+        """Make the code of exactly these wheels importable, and forget modules that came from others.
 
-        WheelInstallError if one of them is not there any more; then nothing has changed.
+        WheelInstallError if one of them is not installed any more; then nothing has changed.
         """
         ...
 
     async def tidy(self, known: Sequence[Wheel]) -> None:
-        """Remove what no worker here uses and the registry no longer has."""
+        """Remove wheels that no worker on this machine uses and that the registry no longer has."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything in use."""
+        """Release the wheels in use."""
         ...

@@ -1,29 +1,29 @@
-"""The queue: which runs want a worker now. Derived from the log, so losing a message loses no run."""
+"""The queue: which runs want a worker now. It is derived from the log, so a lost message loses no run."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from pyoco_server.app.ports.event_log import Unsubscribe
 
-OnSpent = Callable[[int, int], None]
-"""Told the number of a job, and how often it was delivered. Called on the event loop; must be quick and must not raise.
-"""
+OnExhausted = Callable[[int, int], None]
+"""Called on the event loop with a job's number and how often it was delivered; must be quick and must not raise."""
 
 
 class Delivery(Protocol):
-    """A job in a worker's hands. Until it is settled, it comes back when the ack wait is over.
+    """A job that a worker was given. Unless it is settled, it is delivered again when the ack wait is over.
 
-    Settling proves nothing about exclusivity: two workers can hold one job after a pause. The log decides who wins.
+    Settling it does not prove that no other worker has it: after a pause, two workers can have one job. The log decides
+    which of them wins.
     """
 
     @property
     def tag(self) -> str:
-        """The tag it was queued under."""
+        """The tag under which the job was queued."""
         ...
 
     @property
     def subject(self) -> str:
-        """Where it was published."""
+        """The subject to which the job was published."""
         ...
 
     @property
@@ -33,125 +33,125 @@ class Delivery(Protocol):
 
     @property
     def times_delivered(self) -> int:
-        """1 the first time."""
+        """How many times the job was delivered, with this delivery."""
         ...
 
     @property
     def is_last(self) -> bool:
-        """Will it never be delivered again, whatever becomes of this delivery?"""
+        """Whether the job is never delivered again, even if this delivery is not settled."""
         ...
 
     async def ack(self) -> None:
-        """Done: take it out of the queue. Returns when the queue has confirmed; UnavailableError if it did not."""
+        """Remove the job from the queue. Returns when the queue has confirmed; UnavailableError if it did not."""
         ...
 
     async def nak(self, delay_sec: float) -> None:
-        """Not done: deliver it again after so long. Whoever has it by now, since the ack wait was over, keeps it."""
+        """Have the job delivered again after so long, unless another worker was given it since the ack wait ended."""
         ...
 
     async def term(self) -> None:
-        """Never deliver it again."""
+        """Remove the job from the queue although it was not done."""
         ...
 
     async def in_progress(self) -> None:
-        """Still at it: begin the ack wait anew. UnavailableError if that could not be said."""
+        """Restart the ack wait; UnavailableError if the queue could not be reached."""
         ...
 
 
 class WorkQueue(Protocol):
-    """Jobs by tag; each goes to one of the workers that pull for the tag."""
+    """Jobs by tag; each is delivered to one of the workers that pull for its tag."""
 
     async def publish(self, tag: str, body: bytes, *, dedup_id: str) -> None:
-        """Queue a job; one with the same ``dedup_id`` shortly before is the same job. UnavailableError: unknown."""
+        """Queue a job unless one with the same ``dedup_id`` was queued shortly before. UnavailableError: unknown."""
         ...
 
     async def prepare(self, tag: str) -> None:
-        """Make sure that jobs of the tag can be pulled; existing settings are respected."""
+        """Make sure that jobs of the tag can be pulled; existing settings are kept."""
         ...
 
     async def pull(self, tag: str, *, timeout_sec: float) -> Delivery | None:
-        """Wait for the next job of the tag; None if there was none in time.
+        """Return the next job of the tag; None if there was none in time.
 
-        UnavailableError if the queue cannot be reached. Never silent for much longer than ``timeout_sec``, whatever
-        happens to the server meanwhile. Cancelling a pull loses no job for longer than the ack wait.
+        UnavailableError if the queue cannot be reached. It returns or raises soon after ``timeout_sec`` at the latest,
+        whatever happens to the server. A job that arrives for a cancelled pull is delivered again after the ack wait.
         """
         ...
 
     async def backlog(self, tag: str) -> int:
-        """How many jobs of the tag nobody has pulled yet."""
+        """Return how many jobs of the tag no worker has pulled yet."""
         ...
 
     async def stalled(self, tag: str) -> bool:
-        """Has a pull been silent although jobs of the tag wait and nothing holds them back?"""
+        """Return whether a pull got nothing although jobs of the tag wait and nothing holds them back."""
         ...
 
     async def rebind(self, tag: str) -> None:
-        """Let the pulls of the tag begin anew."""
+        """Start the pulls of the tag again, on a new subscription."""
         ...
 
 
-class HeldJob(NamedTuple):
-    """A job that was delivered and is not settled: somebody has it in hand, or had until they died."""
+class InFlightJob(NamedTuple):
+    """A job that was delivered and is not settled: a worker has it, or had it when it died."""
 
     number: int
-    """Where it is in the queue."""
+    """The job's number in the queue."""
     tag: str
     body: bytes
     handle: str = ""
-    """What the queue needs to know to take it back."""
+    """What the queue needs to deliver it again."""
 
 
-class HeldJobs(Protocol):
-    """What a queue knows of the jobs in workers' hands; not in whose."""
+class InFlightJobs(Protocol):
+    """Lists jobs that are in flight. The queue does not know which worker has which."""
 
-    async def look(self, tags: Collection[str]) -> Sequence[HeldJob]:
-        """Those of these tags, but not all if there are very many; UnavailableError if nobody knows."""
+    async def look(self, tags: Collection[str]) -> Sequence[InFlightJob]:
+        """Return the jobs of these tags in flight, not all if there are very many; UnavailableError: unknown."""
         ...
 
-    async def give_back(self, job: HeldJob) -> None:
-        """Let a job be delivered again at once, as if whoever has it had asked for that. UnavailableError: unknown.
+    async def give_back(self, job: InFlightJob) -> None:
+        """Have a job delivered again at once, as if its worker had asked for that. UnavailableError: unknown.
 
-        Nothing happens to one that was settled or taken back meanwhile. One that was delivered to somebody else
-        meanwhile is delivered once more: the queue does not tell one delivery from another.
+        A job that was settled or given back meanwhile is left alone. One that was delivered to another worker meanwhile
+        is delivered once more: the queue cannot distinguish the two deliveries.
         """
         ...
 
 
-class SpentJob(NamedTuple):
-    """A job nobody settled and nobody will be given again: its deliveries are used up."""
+class ExhaustedJob(NamedTuple):
+    """A job whose deliveries are exhausted: no worker settled it, and it is never delivered again."""
 
     number: int
-    """Where it is in the queue."""
+    """The job's number in the queue."""
     tag: str
     subject: str
     body: bytes
     times_delivered: int
     is_certain: bool = True
-    """False: it may be in a worker's hands just as well."""
+    """False: a worker may still have it."""
 
 
-class SpentJobs(Protocol):
-    """What a queue keeps of jobs whose deliveries are used up; nobody but whoever looks for them takes them out."""
+class ExhaustedJobs(Protocol):
+    """Lists exhausted jobs; they stay in the queue until :meth:`remove`."""
 
-    async def subscribe(self, on_spent: OnSpent) -> Unsubscribe:
-        """Be told when a job's last delivery has come to nothing.
+    async def subscribe(self, on_exhausted: OnExhausted) -> Unsubscribe:
+        """Call ``on_exhausted`` when a job's last delivery was not settled in time.
 
-        A hint: it comes when somebody pulls for the tag after that, and nobody is told later who did not listen then.
+        A hint: the call comes when a worker pulls for the tag after that, and only to those who are subscribed then.
         """
         ...
 
-    async def get(self, number: int, times_delivered: int) -> SpentJob | None:
-        """The job of which was told; None if somebody took it out."""
+    async def get(self, number: int, times_delivered: int) -> ExhaustedJob | None:
+        """Return the job that ``on_exhausted`` was called with; None if it was removed."""
         ...
 
-    async def look(self, limit: int) -> Sequence[SpentJob]:
-        """At most so many of a tag that are there, whether anybody was told or not; UnavailableError if nobody knows.
+    async def look(self, limit: int) -> Sequence[ExhaustedJob]:
+        """Return at most ``limit`` exhausted jobs of each tag; UnavailableError if they cannot be listed.
 
-        Cheap while there are none. While workers hold jobs of the same tag it cannot always be told which is which;
-        what is not certain is marked.
+        Cheap while there are none. While jobs of the same tag are in flight, an exhausted job cannot always be
+        distinguished from them; then it is not :attr:`ExhaustedJob.is_certain`.
         """
         ...
 
     async def remove(self, number: int) -> bool:
-        """Take a job out of the queue; False if somebody did already. UnavailableError: unknown."""
+        """Remove a job from the queue; False if it was removed already. UnavailableError: unknown."""
         ...

@@ -1,4 +1,4 @@
-"""The dashboard: static files that talk to the same API as everybody else."""
+"""The dashboard: static files that use the same API as every other client."""
 
 from pyoco_server.gateway.dashboard.serving import router
 

@@ -1,4 +1,4 @@
-"""Serving the dashboard's files: nothing but what is in ``static``, and under rules that allow no foreign code."""
+"""Serves the dashboard's files: only those in ``static``, with a policy that allows no foreign code."""
 
 import asyncio
 import hashlib
@@ -36,15 +36,15 @@ _HEADERS: Final = {
 
 _MODULES: Final = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js"))
 _PRELOADED: Final = "\n    ".join(f'<link rel="modulepreload" href="/static/{name}">' for name in _MODULES)
-"""All modules are asked for at once, and not one after the other as they name each other."""
+"""The browser loads all modules at once, and not one after the other as they import each other."""
 
 
 @router.api_route("/", methods=["GET", "HEAD"], summary="The dashboard")
 async def index(request: Request) -> Response:
-    """The one page; what it has to know about the server stands in attributes of its root."""
-    given: Services = request.app.state.services  # for everybody, and also while NATS is away: the page tells so
+    """The one page; attributes of its root element hold what it needs to know about the server."""
+    services: Services = request.app.state.services  # also without NATS: the page shows that
     page = await asyncio.to_thread(_page)
-    settings = given.settings
+    settings = services.settings
     filled = page.replace("{{language}}", server_language(settings.http.dashboard_language).value)
     filled = filled.replace("{{api-key-header}}", html.escape(settings.auth.api_key_header))
     filled = filled.replace("{{modules}}", _PRELOADED)
@@ -53,7 +53,7 @@ async def index(request: Request) -> Response:
 
 @router.api_route("/static/{path:path}", methods=["GET", "HEAD"], summary="A file of the dashboard")
 async def asset(path: str, request: Request) -> Response:
-    """One file, as it is."""
+    """One file."""
     return _answer(request, await asyncio.to_thread(_read, path), TYPES[Path(path).suffix])
 
 
@@ -65,18 +65,18 @@ def _page() -> str:
 
 
 def _read(path: str) -> bytes:
-    """What is in the file; AssetNotFoundError for what is no file of the dashboard, wherever the path may lead."""
+    """Read a file; AssetNotFoundError if the dashboard has none at this path, wherever the path leads."""
     try:
         found = (STATIC / path).resolve()
         if Path(path).suffix in TYPES and found.is_relative_to(STATIC.resolve()):
             return found.read_bytes()
-    except (OSError, ValueError) as error:  # not there, not readable, or no path at all
+    except (OSError, ValueError) as error:  # missing, not readable, or not a path
         raise AssetNotFoundError(f"asset not found: '{path:.200}'") from error
     raise AssetNotFoundError(f"asset not found: '{path:.200}'")
 
 
 def _answer(request: Request, content: bytes, media_type: str) -> Response:
-    """The content, or the news that the browser has it already."""
+    """Return the content, or 304 if the browser has it already."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {**_HEADERS, "ETag": tag}
     if tag in request.headers.get("if-none-match", ""):

@@ -1,4 +1,4 @@
-// What the API answers, as far as the dashboard looks at it; and what its parts hand to each other.
+// The answers of the API, as far as the dashboard uses them, and the types that its modules share.
 
 type Json = unknown;
 type RunStatus = "PENDING" | "RUNNING" | "COMPLETED" | "FAILED" | "CANCELLING" | "CANCELLED";

@@ -1,4 +1,4 @@
-"""The registry of graphs, for executions that are driven from outside."""
+"""``/graphs``: the registry of graphs, for executions that are driven from outside."""
 
 from typing import Annotated, Any, Final
 
@@ -6,14 +6,14 @@ import msgspec
 from fastapi import APIRouter, Body, Path
 
 from pyoco_server.core import graph_from_dict, graph_to_dict
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import InvalidInputError
-from pyoco_server.gateway.answers import Json, documented
-from pyoco_server.gateway.documents import GraphDocument
 from pyoco_server.gateway.errors import ConflictError, NotFoundError
-from pyoco_server.gateway.outages import in_time
-from pyoco_server.gateway.services import Given
-from pyoco_server.gateway.strict_json import StrictRoute
+from pyoco_server.gateway.responses import Json, documented
+from pyoco_server.gateway.schemas.responses import GraphDocument
+from pyoco_server.gateway.schemas.strict_json import StrictRoute
+from pyoco_server.gateway.services import ServicesDep
+from pyoco_server.gateway.timeouts import in_time
 from pyoco_server.identifiers import GRAPH_ID, NODE_ID
 
 router = APIRouter(prefix="/graphs", tags=["graphs"], route_class=StrictRoute)
@@ -39,19 +39,19 @@ Nodes = Annotated[dict[str, Any], Body(examples=[_EXAMPLE], description="Nodes a
     responses=documented(*_REFUSALS, ok=GraphDocument, created=GraphDocument),
 )
 async def put_graph(
-    graph_id: GraphId, body: Annotated[dict[str, Any], Body(examples=[_EXAMPLE])], given: Given
+    graph_id: GraphId, body: Annotated[dict[str, Any], Body(examples=[_EXAMPLE])], services: ServicesDep
 ) -> Json:
-    """A graph never changes once it is registered; the same one again is fine, another one needs another id."""
+    """A registered graph never changes: the same one may be registered again, another one needs another id."""
     if body.get("graphId", graph_id) != graph_id:
-        raise InvalidInputError(f"graphId: the path says '{graph_id:.80}'; say the same, or leave it out")
+        raise InvalidInputError(f"graphId: the path has '{graph_id:.80}'; send the same, or leave it out")
     graph = graph_from_dict({**body, "graphId": GRAPH_ID.checked(graph_id, "graphId")})
     for number, node_id in enumerate(graph.nodes):
         NODE_ID.checked(node_id, f"nodes.{number}.nodeId")
     written = graph_to_dict(graph)
     encoded = msgspec.json.encode(written, order="sorted")
-    if await given.graphs.get(graph_id) == encoded:
+    if await services.graphs.get(graph_id) == encoded:
         return Json(written)
-    if not await in_time(given.graphs.put(graph_id, encoded)):
+    if not await in_time(services.graphs.put(graph_id, encoded)):
         raise ConflictError(f"another graph is registered as '{graph_id}'; give this one another id")
     return Json(written, status_code=201)
 
@@ -61,9 +61,9 @@ async def put_graph(
     summary="A registered graph",
     responses=documented("ERR-PYOCO-0104", "ERR-PYOCO-0002", "ERR-PYOCO-0003", ok=GraphDocument),
 )
-async def get_graph(graph_id: GraphId, given: Given) -> Json:
+async def get_graph(graph_id: GraphId, services: ServicesDep) -> Json:
     """The graph as it was registered."""
-    found = await given.graphs.get(graph_id) if GRAPH_ID.fits(graph_id) else None
+    found = await services.graphs.get(graph_id) if GRAPH_ID.fits(graph_id) else None
     if found is None:
         raise NotFoundError(f"no graph is registered as '{graph_id:.80}'")
     return Json(msgspec.json.decode(found))

@@ -1,4 +1,4 @@
-"""Metrics in the format Prometheus reads. What is counted is counted as it happens; no run is looked at."""
+"""``GET /metrics``, in the format of Prometheus. The index keeps the counts up to date, so that no run is read."""
 
 import asyncio
 import itertools
@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from pyoco_server.app.ports import LATENCY_BOUNDS_SEC, Histogram
-from pyoco_server.app.statuses import RunStatus
-from pyoco_server.app.worker_views import ACTIVE, STATES, shown
-from pyoco_server.gateway.answers import Documented, documented
-from pyoco_server.gateway.services import Given, Services
+from pyoco_server.app.recovery.worker_views import ACTIVE, STATES, shown
+from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.gateway.responses import Documented, documented
+from pyoco_server.gateway.services import Services, ServicesDep
 
 router = APIRouter(tags=["metrics"])
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,15 +26,15 @@ _ANSWERS: Final[Documented] = {200: _TEXT, **documented("ERR-PYOCO-0003")}
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=_ANSWERS)
-async def metrics(given: Given) -> Response:
+async def metrics(services: ServicesDep) -> Response:
     """Runs by status, how long they took, workers alive, dead letters, the queue, and the gateway's own state."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(await _collect(given)))
+    registry.register(_Collected(await _collect(services)))
     return Response(_with_whole_numbers(generate_latest(registry).decode()), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _with_whole_numbers(text: str) -> str:
-    """The library writes every value as a float; what is counted is shown as it is counted: 1, not 1.0."""
+    """Write whole numbers as such; the library writes every value as a float."""
     return "\n".join(line if not line or line.startswith("#") else _whole(line) for line in text.split("\n"))
 
 
@@ -51,29 +51,29 @@ class _Collected:
         return self._found
 
 
-async def _collect(given: Services) -> list[Metric]:
+async def _collect(services: Services) -> list[Metric]:
     counts, today, latencies, pending, records, letters = await asyncio.gather(
-        given.index.counts(),
-        given.index.submitted_on_day_of(given.now),
-        given.index.latencies(),
-        given.index.tags(RunStatus.PENDING.value),
-        given.workers.all(),
-        given.dead_letters.count(),
+        services.index.counts(),
+        services.index.submitted_on_day_of(services.now),
+        services.index.latencies(),
+        services.index.tags(RunStatus.PENDING.value),
+        services.workers.all(),
+        services.dead_letters.count(),
     )
-    held = await given.index.held_count()
+    held = await services.index.held_count()
     runs = GaugeMetricFamily("pyoco_runs_total", "Runs by status.", labels=["status"])
     for status in RunStatus:
         runs.add_metric([status.value], counts.get(status.value, 0))
-    timeout_sec = given.settings.heartbeat.worker_disconnect_timeout_sec
-    workers = shown(records, now=given.now, timeout_sec=timeout_sec)
+    timeout_sec = services.settings.heartbeat.worker_disconnect_timeout_sec
+    workers = shown(records, now=services.now, timeout_sec=timeout_sec)
     alive = [worker for worker in workers if worker["state"] in ACTIVE]
     states = GaugeMetricFamily("pyoco_workers", "Workers by state.", labels=["state"])
     for state in STATES:
         states.add_metric([state], sum(worker["state"] == state for worker in workers))
-    served = sorted({str(tag) for worker in alive for tag in worker["tags"]} | {given.settings.routing.default_tag})
-    jobs = dict(zip(served, await asyncio.gather(*map(given.queue.backlog, served)), strict=True))
-    backlog = GaugeMetricFamily("pyoco_queue_backlog", "Jobs nobody has taken yet, by tag.", labels=["tag"])
-    for tag, count in sorted(({**pending, **jobs}).items()):  # of a tag that nobody serves, all that are pending
+    served = sorted({str(tag) for worker in alive for tag in worker["tags"]} | {services.settings.routing.default_tag})
+    jobs = dict(zip(served, await asyncio.gather(*map(services.queue.backlog, served)), strict=True))
+    backlog = GaugeMetricFamily("pyoco_queue_backlog", "Jobs that no worker has taken yet, by tag.", labels=["tag"])
+    for tag, count in sorted(({**pending, **jobs}).items()):  # without a worker for the tag: its pending runs
         backlog.add_metric([tag], count)
     return [
         runs,
@@ -81,12 +81,14 @@ async def _collect(given: Services) -> list[Metric]:
         GaugeMetricFamily("pyoco_runs_today_total", "Runs submitted since midnight (UTC).", value=today),
         _histogram("pyoco_run_queue_seconds", "From submission to the start of a run.", latencies.queued),
         _histogram("pyoco_run_latency_seconds", "From submission to the end of a run.", latencies.whole),
-        GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are there.", value=len(alive)),
+        GaugeMetricFamily("pyoco_workers_alive_total", "Workers that are alive.", value=len(alive)),
         states,
         GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters kept.", value=letters),
         backlog,
-        GaugeMetricFamily("pyoco_watchers", "Open connections that watch a run.", value=given.hub.count),
-        GaugeMetricFamily("pyoco_index_lag_seconds", "How far the index lags behind.", value=given.keeper.lag_sec),
+        GaugeMetricFamily("pyoco_watchers", "Open connections that watch a run.", value=services.hub.streams.count),
+        GaugeMetricFamily(
+            "pyoco_index_lag_seconds", "How far the index lags behind.", value=services.index_updater.lag_sec
+        ),
     ]
 
 

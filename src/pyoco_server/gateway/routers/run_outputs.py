@@ -8,22 +8,20 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 
-from pyoco_server.app.output_reading import NodeOutput, node_output
-from pyoco_server.app.run_queries import visible_run
-from pyoco_server.gateway.answers import Documented, documented
-from pyoco_server.gateway.ids import NodeId, RunId
-from pyoco_server.gateway.principal import Asking
-from pyoco_server.gateway.services import Given
+from pyoco_server.app.runs.output_reading import NodeOutput, node_output
+from pyoco_server.gateway.responses import Documented, documented
+from pyoco_server.gateway.schemas.parameters import NodeId, RunId
+from pyoco_server.gateway.services import ServicesDep
 from pyoco_server.values.codec import OutputKind
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 OUTPUT_KIND: Final = "X-Pyoco-Output-Kind"
-"""The header that says how the output is kept: ``json``, ``tagged`` or ``pickle``."""
+"""The header with the kind of the output: ``json``, ``tagged`` or ``pickle``."""
 _BYTES: Final = "application/octet-stream"
 _LONGEST_NAME: Final = 100
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _OUTPUT: Final[dict[str, Any]] = {
-    "description": "The output. Tagged JSON keeps Python's types; a pickle is given out as it is, and never loaded.",
+    "description": "The output. Tagged JSON keeps Python's types; a pickle is sent as it is stored, and never loaded.",
     "content": {
         "application/json": {"schema": {"description": "Any JSON value."}, "example": ["a", 1]},
         _BYTES: {"schema": {"type": "string", "format": "binary"}},
@@ -52,10 +50,10 @@ _ANSWERS: Final[Documented] = {**documented(*_ERRORS), 200: _OUTPUT}
     response_class=Response,
     responses=_ANSWERS,
 )
-async def get_output(run_id: RunId, node_id: NodeId, given: Given, asking: Asking) -> StreamingResponse:
-    """All of it, however large it is; the connection breaks if the object store loses it while it is sent."""
-    run = await visible_run(given.desk, run_id, tenant_id=asking.tenant_id)
-    found = await node_output(run.execution.state, node_id, given.outputs)
+async def get_output(run_id: RunId, node_id: NodeId, services: ServicesDep) -> StreamingResponse:
+    """The output of any size; the connection breaks if the object store loses it while it is sent."""
+    run = await services.run_log.open(run_id)
+    found = await node_output(run.execution.state, node_id, services.outputs)
     is_pickle = found.kind is OutputKind.PICKLE
     headers = {OUTPUT_KIND: found.kind.value, "Content-Length": str(found.size)}
     if is_pickle:

@@ -1,4 +1,4 @@
-"""Looking at runs: one, its tasks, or a list."""
+"""Reads of runs: the list, one run, its tasks."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -6,18 +6,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from pyoco_server.app.ports import RunQuery
-from pyoco_server.app.run_queries import page_of_runs, snapshot_and_worker, visible_snapshot
-from pyoco_server.app.snapshot_reading import readable
-from pyoco_server.app.statuses import RunStatus
+from pyoco_server.app.runs.queries import page_of_runs, snapshot_and_worker, snapshot_of
+from pyoco_server.app.snapshots.codec import readable
+from pyoco_server.app.snapshots.status import RunStatus
 from pyoco_server.gateway import run_views
-from pyoco_server.gateway.answers import Json, documented
-from pyoco_server.gateway.cursors import decode_cursor, encode_cursor
-from pyoco_server.gateway.documents import RunPage, RunSummary, RunTasks, RunWithWorker
 from pyoco_server.gateway.errors import ListQueryError
-from pyoco_server.gateway.ids import RunId
-from pyoco_server.gateway.principal import Asking
+from pyoco_server.gateway.principal import PrincipalDep
+from pyoco_server.gateway.responses import Json, documented
 from pyoco_server.gateway.run_views import Include
-from pyoco_server.gateway.services import Given
+from pyoco_server.gateway.schemas.parameters import RunId, decode_cursor, encode_cursor
+from pyoco_server.gateway.schemas.responses import RunPageDocument, RunSummary, RunTasks, RunWithWorker
+from pyoco_server.gateway.services import ServicesDep
 from pyoco_server.gateway.waiting import WaitSec, newest_within
 from pyoco_server.identifiers import RUN_ID
 
@@ -34,11 +33,11 @@ class Order(StrEnum):
 @router.get(
     "",
     summary="List runs",
-    responses=documented("ERR-PYOCO-0017", "ERR-PYOCO-0003", ok=list[RunSummary] | RunPage),
+    responses=documented("ERR-PYOCO-0017", "ERR-PYOCO-0003", ok=list[RunSummary] | RunPageDocument),
 )
 async def list_runs(  # noqa: PLR0913 the filters of the specification
-    given: Given,
-    asking: Asking,
+    services: ServicesDep,
+    principal: PrincipalDep,
     *,
     status: RunStatus | None = None,
     flow: Annotated[str | None, Query(description="The flow's name.")] = None,
@@ -61,18 +60,17 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     include: Include = None,
 ) -> Json:
-    """The runs submitted last; among them, those that changed last come first, unless an ``order`` is asked for.
+    """The runs submitted last; among them, those that changed last come first, unless there is an ``order``.
 
-    With ``updated_after`` or ``cursor`` the answer is an object with ``items`` and ``next_cursor``. Pages follow each
-    other by submission, which never changes: so a walk sees every run once, whatever happens meanwhile.
-    Every run that this gateway has accepted before is in it.
+    With ``updated_after`` or ``cursor`` the answer is an object with ``items`` and ``next_cursor``. Pages are in the
+    order of submission, which never changes, so that a client that follows the cursors sees every run once.
+    Every run that this gateway has accepted before is in the list.
     """
     if order is Order.OLDEST and updated_after is not None:
-        raise ListQueryError("order: what changed lately is listed newest first; leave out updated_after, or order")
+        raise ListQueryError("order: with updated_after, the newest come first; leave out updated_after, or order")
     if held is False:
-        raise ListQueryError("held: only true can be asked for; leave it out to list all runs")
+        raise ListQueryError("held: only true is valid; leave it out to list all runs")
     query = RunQuery(
-        tenant_id=asking.tenant_id,
         status=status.value if status is not None else None,
         flow=flow,
         tag=tag,
@@ -82,11 +80,11 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
         held=bool(held),
         run_id_prefix=run_id_prefix,
         oldest_first=order is Order.OLDEST,
-        before=decode_cursor(cursor, asking.tenant_id) if cursor is not None else None,
+        before=decode_cursor(cursor, principal.tenant_id) if cursor is not None else None,
         limit=limit,
     )
     page = await page_of_runs(
-        await given.up_to_date_index(), given.snapshots, query, full=run_views.wants_full(include)
+        await services.up_to_date_index(), services.snapshots, query, full=run_views.wants_full(include)
     )
     items = page.items if order is not None else run_views.by_change(page.items)
     for item in items:
@@ -94,25 +92,31 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
             item.pop(name, None)
     if updated_after is None and cursor is None:
         return Json(items)
-    following = encode_cursor(page.following, asking.tenant_id) if page.following is not None else None
+    following = encode_cursor(page.following, principal.tenant_id) if page.following is not None else None
     return Json({"items": items, "next_cursor": following})
 
 
 @router.get(
     "/{run_id}",
-    summary="How a run stands",
+    summary="A run",
     responses=documented("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0102", "ERR-PYOCO-0003", ok=RunWithWorker),
 )
 async def get_run(
-    run_id: RunId, request: Request, given: Given, asking: Asking, *, include: Include = None, wait_sec: WaitSec = 0.0
+    run_id: RunId,
+    request: Request,
+    services: ServicesDep,
+    principal: PrincipalDep,
+    *,
+    include: Include = None,
+    wait_sec: WaitSec = 0.0,
 ) -> Json:
-    """The newest snapshot; with ``wait_sec`` the last one, if the run ends so soon."""
+    """The newest snapshot; with ``wait_sec`` the last one, if the run ends in that time."""
     if wait_sec:
-        await newest_within(given, request, asking, run_id, wait_sec)
-    found, worker = await snapshot_and_worker(given.snapshots, given.workers, run_id, tenant_id=asking.tenant_id)
+        await newest_within(services, request, principal, run_id, wait_sec)
+    found, worker = await snapshot_and_worker(services.snapshots, services.run_log, services.workers, run_id)
     snapshot = run_views.snapshot_view(found, records=run_views.wants_records(include))
-    timeout_sec = given.settings.heartbeat.worker_disconnect_timeout_sec
-    return Json(run_views.with_worker(snapshot, worker, now=given.now, timeout_sec=timeout_sec))
+    timeout_sec = services.settings.heartbeat.worker_disconnect_timeout_sec
+    return Json(run_views.with_worker(snapshot, worker, now=services.now, timeout_sec=timeout_sec))
 
 
 @router.get(
@@ -120,7 +124,7 @@ async def get_run(
     summary="The tasks of a run",
     responses=documented("ERR-PYOCO-0005", "ERR-PYOCO-0002", "ERR-PYOCO-0003", ok=RunTasks),
 )
-async def get_tasks(run_id: RunId, given: Given, asking: Asking) -> Json:
-    """Tasks, and their records as far as they fit."""
-    stored = await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
+async def get_tasks(run_id: RunId, services: ServicesDep) -> Json:
+    """The tasks and their records, as far as the size of a snapshot allows."""
+    stored = await snapshot_of(services.snapshots, services.run_log, run_id)
     return Json(run_views.tasks_view(readable(stored)))

@@ -1,33 +1,33 @@
-"""Submitting runs: one, or many."""
+"""``POST /runs`` and ``POST /runs/batch``: submissions of one run, or of many."""
 
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from fastapi import APIRouter, HTTPException, Request, Response
-from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import override
 
-from pyoco_server.app.bulk import for_each
-from pyoco_server.app.outside_values import check_params
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.run_desk import RunNotFoundError
-from pyoco_server.app.snapshot_reading import SnapshotUnreadableError
-from pyoco_server.app.submitting import Submission
-from pyoco_server.core.wire import JsonObject, parse_object
+from pyoco_server.app.runs.commands import for_each
+from pyoco_server.app.runs.job import check_params
+from pyoco_server.app.runs.run_log import RunNotFoundError
+from pyoco_server.app.runs.submit import Submission
+from pyoco_server.app.snapshots.codec import SnapshotUnreadableError
+from pyoco_server.core.json_codec import JsonObject, parse_object
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.gateway import run_views
-from pyoco_server.gateway.answers import Json, documented
-from pyoco_server.gateway.bodies import SubmitBatch, SubmitRun
-from pyoco_server.gateway.documents import BatchAccepted, RunSubmitted
-from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, message_of, told
-from pyoco_server.gateway.headers import Correlation, IdempotencyKey
-from pyoco_server.gateway.principal import Asking, Principal, principal
-from pyoco_server.gateway.run_ends import News
-from pyoco_server.gateway.services import Given, Services, connected, must_reach
-from pyoco_server.gateway.strict_json import StrictRoute, quick_route
-from pyoco_server.gateway.waiting import LONGEST_SEC, WaitSec, heard_from_the_start, newest_told, newest_within
+from pyoco_server.gateway.errors import MOST_PROBLEMS, TooManyError, language_of, message_of, status_and_body
+from pyoco_server.gateway.live.snapshot_hub import Watcher
+from pyoco_server.gateway.principal import Principal, PrincipalDep, principal_of
+from pyoco_server.gateway.responses import Json, documented
+from pyoco_server.gateway.schemas.parameters import CORRELATION, Correlation, IdempotencyKey
+from pyoco_server.gateway.schemas.requests import SubmitBatch, SubmitRun
+from pyoco_server.gateway.schemas.responses import BatchAccepted, RunSubmitted
+from pyoco_server.gateway.schemas.strict_json import StrictRoute, read_json
+from pyoco_server.gateway.services import Services, ServicesDep, connected, must_reach
+from pyoco_server.gateway.waiting import WaitSec, newest_watched, newest_within, watched_from_start
 from pyoco_server.messages import Language
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
@@ -37,85 +37,102 @@ _ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0003")
 async def submit_run(
     body: SubmitRun,
     request: Request,
-    given: Given,
-    asking: Asking,
+    services: ServicesDep,
+    principal: PrincipalDep,
     *,
     key: IdempotencyKey = None,
     correlation: Correlation = None,
     wait_sec: WaitSec = 0.0,
 ) -> Json:
-    """Accepted when its log, its snapshot and its job are stored, and not before.
+    """The run is accepted when its log, its snapshot and its job are stored.
 
-    With an ``Idempotency-Key`` the same request again gives the same run. With ``wait_sec`` the answer comes when the
-    run has ended, if that is soon enough, and says how.
+    With an ``Idempotency-Key``, the same request again returns the same run. With ``wait_sec``, the answer comes when
+    the run has ended or the time is up, and has its snapshot.
     """
-    submission = _submission(body, given, asking)
+    submission = _submission(body, services, principal)
 
     async def accepted(run_id: str | None = None) -> JsonObject:
-        once = given.once.submit(submission, asking.actor, key=key, run_id=run_id, correlation_id=correlation)
-        return _accepted(await given.writes.noted(once))
+        once = services.once.submit(submission, principal.actor, key=key, run_id=run_id, correlation_id=correlation)
+        return _accepted(await services.writes.noted(once))
 
     if not wait_sec:
         return Json(await accepted())
-    if key is not None:  # under a key it is known which run it is only when it was accepted
-        return Json(await _in_the_end(await accepted(), None, request, given, asking, wait_sec))
-    run_id = given.new_id()
-    with heard_from_the_start(given, request, asking, run_id) as news:
-        return Json(await _in_the_end(await accepted(run_id), news, request, given, asking, wait_sec))
+    if key is not None:  # the key may belong to a run that exists
+        return Json(await _with_end(await accepted(), None, request, services, principal, wait_sec))
+    run_id = services.new_id()
+    with watched_from_start(services, request, principal, run_id) as watcher:
+        return Json(await _with_end(await accepted(run_id), watcher, request, services, principal, wait_sec))
 
 
-async def _in_the_end(
-    accepted: JsonObject, news: News | None, request: Request, given: Services, asking: Principal, wait_sec: float
+async def _with_end(
+    accepted: JsonObject,
+    watcher: Watcher | None,
+    request: Request,
+    services: Services,
+    principal: Principal,
+    wait_sec: float,
 ) -> JsonObject:
-    """How the run ended. It is accepted whatever happens from here on: whoever cannot be told more is told that."""
+    """Wait for the end of an accepted run, and add its snapshot; without it if that cannot be read."""
     run_id = accepted["run_id"]
     try:
-        if news is None:
-            newest = await newest_within(given, request, asking, run_id, wait_sec, must_be_there=True)
+        if watcher is None:
+            newest = await newest_within(services, request, principal, run_id, wait_sec, must_exist=True)
         else:
-            newest = await newest_told(given, request, asking, run_id, wait_sec, news)
+            newest = await newest_watched(services, request, principal, run_id, wait_sec, watcher)
     except (UnavailableError, TooManyError, RunNotFoundError, SnapshotUnreadableError):  # a replica may lag behind
         return accepted
     snapshot = run_views.snapshot_view(newest, records=True)
     return {"run_id": run_id, "status": snapshot["status"], "snapshot": snapshot}
 
 
-async def _quickly(request: Request) -> Response | None:
-    """The answer to a request as most are: a run, and how long to wait for it. None for any other, and for mistakes.
+class _SubmitRoute(APIRoute):
+    """Handles ``POST /runs``, the busiest route, without FastAPI's dependencies: those take twice as long as the rest.
 
-    Two thirds of what the framework does to find out what a request says are saved; the rest goes its usual way.
+    The signature of :func:`submit_run` documents the route and says how its parts are validated.
     """
-    query, headers = request.scope["query_string"], request.headers
-    wait_sec = _wait_sec(query)
-    if wait_sec is None or headers.get("content-type") != "application/json" or not _UNUSUAL.isdisjoint(headers):
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return _handle_submission
+
+
+async def _handle_submission(request: Request) -> Response:
+    body = await read_json(request)
+    problems: list[Any] = []
+    principal = await principal_of(request)
+    services = await connected(request, principal)
+    wait_sec = _checked(problems, _WAIT_SEC, request.query_params.get("wait_sec", 0.0), "query", "wait_sec")
+    key = _checked(problems, _KEY, request.headers.get("idempotency-key"), "header", "Idempotency-Key")
+    correlation = _checked(problems, _CORRELATION, request.headers.get(CORRELATION), "header", CORRELATION)
+    run = _checked(problems, _RUN, body, "body")
+    if problems:
+        raise RequestValidationError(problems, body=body)
+    return await submit_run(run, request, services, principal, key=key, correlation=correlation, wait_sec=wait_sec)
+
+
+def _checked(problems: list[Any], adapter: TypeAdapter[Any], value: object, *loc: str) -> Any:  # noqa: ANN401
+    """Validate one part of a request, and add its errors to ``problems``."""
+    if value is None and adapter is _RUN:
+        problems.append({"type": "missing", "loc": loc, "msg": "Field required", "input": None})
         return None
     try:
-        body = SubmitRun.model_validate(await request.json())
-    except (ValidationError, json.JSONDecodeError):
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        problems += [{**found, "loc": (*loc, *found["loc"])} for found in error.errors(include_url=False)]
         return None
-    except ClientDisconnect as error:  # nobody is there to be answered
-        raise HTTPException(400, "There was an error parsing the body") from error
-    asking = await principal(request)
-    return await submit_run(body, request, await connected(request, asking), asking, wait_sec=wait_sec)
 
 
-def _wait_sec(query: bytes) -> float | None:
-    """How long to wait, if that is all a query says and it says so plainly."""
-    if not query:
-        return 0.0
-    said = _ONLY_WAIT.fullmatch(query)
-    return float(said[1]) if said is not None and float(said[1]) <= LONGEST_SEC else None
-
-
-_ONLY_WAIT: Final = re.compile(rb"wait_sec=(\d{1,4}(?:\.\d{1,6})?)")
-_UNUSUAL: Final = frozenset({"idempotency-key", "x-correlation-id"})
+_WAIT_SEC: Final[TypeAdapter[Any]] = TypeAdapter(WaitSec)
+_KEY: Final[TypeAdapter[Any]] = TypeAdapter(IdempotencyKey)
+_CORRELATION: Final[TypeAdapter[Any]] = TypeAdapter(Correlation)
+_RUN: Final[TypeAdapter[Any]] = TypeAdapter(SubmitRun)
 router.add_api_route(
     "",
     submit_run,
     methods=["POST"],
     summary="Submit a run",
     responses=documented(*_ERRORS, "ERR-PYOCO-0105", ok=RunSubmitted),
-    route_class_override=quick_route(_quickly),
+    route_class_override=_SubmitRoute,
 )
 
 
@@ -123,20 +140,20 @@ router.add_api_route(
 async def submit_batch(
     body: SubmitBatch,
     request: Request,
-    given: Given,
-    asking: Asking,
+    services: ServicesDep,
+    principal: PrincipalDep,
     key: IdempotencyKey = None,
     correlation: Correlation = None,
 ) -> Json:
-    """Each run has its own result: a run id, or an error. With a key, each has a key of its own by its place."""
-    must_reach(given)
+    """Each run has its own result: a run id, or an error. With a key, each has a key of its own by its position."""
+    must_reach(services)
 
     async def one(entry: tuple[int, Any]) -> JsonObject:
         place, run = entry
-        submission = _submission(_entry(place, run), given, asking)
+        submission = _submission(_entry(place, run), services, principal)
         own = f"{key}#{place}" if key is not None else None
-        submitting = given.once.submit(submission, asking.actor, key=own, correlation_id=correlation)
-        return _accepted(await given.writes.noted(submitting))
+        submitting = services.once.submit(submission, principal.actor, key=own, correlation_id=correlation)
+        return _accepted(await services.writes.noted(submitting))
 
     results: Sequence[JsonObject | PyocoServerError] = await for_each([*enumerate(body.runs)], one)
     language = language_of(request)
@@ -154,18 +171,18 @@ def _entry(place: int, run: object) -> SubmitRun:
 
 
 def _refused(error: PyocoServerError, language: Language) -> JsonObject:
-    return {"run_id": None, "status": None, **told(error, language)[1]}
+    return {"run_id": None, "status": None, **status_and_body(error, language)[1]}
 
 
-def _submission(body: SubmitRun, given: Services, asking: Principal) -> Submission:
+def _submission(body: SubmitRun, services: Services, principal: Principal) -> Submission:
     return Submission(
         flow_name=body.flow_name,
         params=parse_object(body.params or {}),
         **(check_params({"params": body.params, "params_kind": body.params_kind}) if body.params_kind else {}),
-        tag=body.tag or given.settings.routing.default_tag,
+        tag=body.tag or services.settings.routing.default_tag,
         tags=tuple(body.tags) if body.tags is not None else None,
-        tenant_id=asking.tenant_id,
-        api_key_id=asking.api_key_id,
+        tenant_id=principal.tenant_id,
+        api_key_id=principal.api_key_id,
     )
 
 

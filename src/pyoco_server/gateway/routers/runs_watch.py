@@ -1,4 +1,4 @@
-"""Watching a run: server-sent events."""
+"""``GET /runs/{run_id}/watch``: the changes of a run as server-sent events."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -7,16 +7,15 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from pyoco_server.app.ports import Clock, StoredSnapshot
-from pyoco_server.app.run_queries import visible_snapshot
+from pyoco_server.app.runs.queries import snapshot_of
 from pyoco_server.gateway import run_views
-from pyoco_server.gateway.answers import Documented, documented
-from pyoco_server.gateway.event_stream import Events, EventStream, event
-from pyoco_server.gateway.ids import RunId
-from pyoco_server.gateway.patience import patiently
-from pyoco_server.gateway.principal import Asking
+from pyoco_server.gateway.live.event_stream import Events, EventStream, event
+from pyoco_server.gateway.live.snapshot_hub import SnapshotUpdate, Watcher
+from pyoco_server.gateway.principal import PrincipalDep
+from pyoco_server.gateway.responses import Documented, documented
 from pyoco_server.gateway.run_views import Include
-from pyoco_server.gateway.services import Given
-from pyoco_server.gateway.watching import Told, Watcher
+from pyoco_server.gateway.schemas.parameters import RunId
+from pyoco_server.gateway.services import ServicesDep
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -45,8 +44,8 @@ _ANSWERS: Final[Documented] = {
 async def watch_run(
     run_id: RunId,
     request: Request,
-    given: Given,
-    asking: Asking,
+    services: ServicesDep,
+    principal: PrincipalDep,
     *,
     include: Include = None,
     since: Annotated[
@@ -56,23 +55,20 @@ async def watch_run(
         float, Query(ge=1, le=LONGEST_WATCH_SEC, allow_inf_nan=False, description="The stream ends after so long.")
     ] = LONGEST_WATCH_SEC,
 ) -> EventStream:
-    """``snapshot`` whenever the run changes, the newest only if there were several; ``heartbeat`` in between."""
-    client = asking.counted_as(request)
+    """Sends ``snapshot`` when the run changes, of several changes the newest; ``heartbeat`` in between."""
+    client = principal.counted_as(request)
     records = run_views.wants_records(include)
 
     async def newest() -> StoredSnapshot:
-        return await visible_snapshot(given.snapshots, run_id, tenant_id=asking.tenant_id)
-
-    def announced() -> None:
-        given.hub.announced(run_id, lambda: given.snapshots.read(run_id))
+        return await snapshot_of(services.snapshots, services.run_log, run_id)
 
     @asynccontextmanager
     async def watching() -> AsyncIterator[Events]:
-        with given.hub.watch(run_id, client) as watcher, given.keeper.announcing(run_id, announced):
-            stored = await given.hub.reads.read((asking.tenant_id, run_id), lambda: patiently(newest))
-            watcher.put(Told(stored.body, stored.revision))
-            del stored  # it is held as long as it was not shown, and no longer
-            stream = _events(watcher, run_id, given.clock, since=since, timeout_sec=timeout_sec, records=records)
+        with services.hub.watch(run_id, client) as watcher:
+            stored = await services.hub.reads.read((principal.tenant_id, run_id), newest)
+            watcher.put(SnapshotUpdate(stored.body, stored.revision))
+            del stored  # the watcher holds it until it is sent
+            stream = _events(watcher, run_id, services.clock, since=since, timeout_sec=timeout_sec, records=records)
             async with aclosing(stream) as events:
                 yield events
 
@@ -84,9 +80,11 @@ async def _events(
 ) -> Events:
     ends_at = clock.now().timestamp() + timeout_sec
     while (left := ends_at - clock.now().timestamp()) > 0:
-        told = await watcher.next(min(left, HEARTBEAT_SEC))
+        update = await watcher.next(min(left, HEARTBEAT_SEC))
         now = clock.now().timestamp()
-        if told is None:
+        if update is None:
             yield event("heartbeat", {"run_id": run_id, "ts": now})
-        elif since is None or told.updated_at > since:
-            yield event("snapshot", {"run_id": run_id, "snapshot": told.snapshot(records=records), "ts": now})
+            continue
+        snapshot = update.snapshot(records=records)  # None if it is damaged: the gateway repairs it, which is a change
+        if snapshot is not None and (since is None or update.updated_at > since):
+            yield event("snapshot", {"run_id": run_id, "snapshot": snapshot, "ts": now})

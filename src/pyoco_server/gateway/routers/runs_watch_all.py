@@ -1,4 +1,4 @@
-"""Watching the list of runs: server-sent events."""
+"""``GET /runs/~/watch``: the changes of the list of runs as server-sent events."""
 
 import asyncio
 import contextlib
@@ -9,26 +9,26 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from pyoco_server.app.ports import RunFilter, UnavailableError
-from pyoco_server.app.statuses import RunStatus
-from pyoco_server.core.wire import JsonObject
+from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.gateway import run_views
-from pyoco_server.gateway.answers import Documented, documented
-from pyoco_server.gateway.event_stream import Events, EventStream, event
-from pyoco_server.gateway.principal import Asking
+from pyoco_server.gateway.live.event_stream import Events, EventStream, event
+from pyoco_server.gateway.live.run_changes import RecentRuns
+from pyoco_server.gateway.principal import PrincipalDep
+from pyoco_server.gateway.responses import Documented, documented
 from pyoco_server.gateway.routers.runs_watch import HEARTBEAT_SEC, LONGEST_WATCH_SEC
-from pyoco_server.gateway.run_changes import RecentRuns
-from pyoco_server.gateway.services import Given, Services
+from pyoco_server.gateway.services import Services, ServicesDep
 from pyoco_server.identifiers import RUN_ID
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
 PACE_SEC: Final = 0.25
-"""Between two looks at what changed at least: a run that changes often is told of once."""
+"""The pause between two reads of changes: several changes of one run in that time are sent once."""
 AT_FULL_PACE: Final = 50
-"""So many are told that often; if more watch, each is told less often, and all together cost no more than these."""
+"""The most readers at that pace; with more, each is sent changes less often, so that the total cost stays the same."""
 MOST_ITEMS: Final = 200
 ALL_RUNS: Final = "~"
-"""What stands for all runs. It cannot be a run's id, so no run is hidden behind it."""
+"""The path of all runs. It cannot be the id of a run."""
 
 _EXAMPLE: Final = """\
 event: ready
@@ -40,7 +40,7 @@ data: {"items": [{"run_id": "…", "status": "COMPLETED"}], "counts": {"PENDING"
 event: heartbeat
 data: {"ts": 1760000004.5}
 
-"""  # noqa: E501 as it goes over the wire
+"""  # noqa: E501 as it is sent
 _EVENT: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["event", "data"],
@@ -59,8 +59,8 @@ _ANSWERS: Final[Documented] = {200: _STREAM, **documented("ERR-PYOCO-0002", "ERR
 @router.get(f"/{ALL_RUNS}/watch", summary="Watch the list of runs", response_class=Response, responses=_ANSWERS)
 async def watch_runs(
     request: Request,
-    given: Given,
-    asking: Asking,
+    services: ServicesDep,
+    principal: PrincipalDep,
     *,
     flow: Annotated[str | None, Query(description="The flow's name.")] = None,
     tag: Annotated[str | None, Query(description="The tag its jobs are queued by.")] = None,
@@ -69,61 +69,63 @@ async def watch_runs(
         float, Query(ge=1, le=LONGEST_WATCH_SEC, allow_inf_nan=False, description="The stream ends after so long.")
     ] = LONGEST_WATCH_SEC,
 ) -> EventStream:
-    """``ready`` at once: what changes from then on is told, so now is the time to read the list.
+    """Sends ``ready`` at once: read the list then, as every later change is sent.
 
-    Then ``runs`` with those that changed, as the list has them; of several changes of one run, the newest. ``reset``
-    if so much changed that the list had better be read anew; ``heartbeat`` in between. There is no filter by status,
-    because a run that leaves one has to be told of.
+    Then ``runs`` with those that changed, as in the list; of several changes of one run, the newest. ``reset`` if so
+    much changed that the list has to be read again; ``heartbeat`` in between. There is no filter by status: a reader
+    has to learn of a run that leaves its status.
     """
-    client = asking.counted_as(request)
-    wanted = RunFilter(tenant_id=asking.tenant_id, flow=flow, tag=tag, run_id_prefix=run_id_prefix)
+    client = principal.counted_as(request)
+    wanted = RunFilter(flow=flow, tag=tag, run_id_prefix=run_id_prefix)
 
     @asynccontextmanager
     async def watching() -> AsyncIterator[Events]:
-        # It counts as one more connection that watches, like those that watch a single run.
-        with given.hub.watch(ALL_RUNS, client), given.changes.watch(asking.tenant_id) as recent:
-            async with aclosing(_events(given, recent, wanted, timeout_sec)) as events:
+        # It counts toward the same limit as streams that watch a single run.
+        with services.hub.watch(ALL_RUNS, client), services.hub.changes.watch(principal.tenant_id) as recent:
+            async with aclosing(_events(services, recent, wanted, timeout_sec)) as events:
                 yield events
 
     return EventStream(watching())
 
 
-async def _events(given: Services, recent: RecentRuns, wanted: RunFilter, timeout_sec: float) -> Events:
-    """Ends when the index cannot be asked: whoever comes back is told why."""
+async def _events(services: Services, recent: RecentRuns, wanted: RunFilter, timeout_sec: float) -> Events:
+    """Yield events, and end when the index is not available: the reader learns the reason when it reconnects."""
     with contextlib.suppress(UnavailableError):
-        async with aclosing(_told(given, recent, wanted, timeout_sec)) as told:
-            async for one in told:
+        async with aclosing(_changes(services, recent, wanted, timeout_sec)) as changes:
+            async for one in changes:
                 yield one
 
 
-async def _told(given: Services, recent: RecentRuns, wanted: RunFilter, timeout_sec: float) -> Events:
+async def _changes(services: Services, recent: RecentRuns, wanted: RunFilter, timeout_sec: float) -> Events:
     mark = recent.mark
-    yield event("ready", await _counts(given, wanted))
-    said_at = given.now
-    ends_at = said_at + timeout_sec
-    while (left := ends_at - given.now) > 0:
-        quiet = max(0.0, said_at + HEARTBEAT_SEC - given.now)
+    yield event("ready", await _counts(services, wanted))
+    sent_at = services.now
+    ends_at = sent_at + timeout_sec
+    while (left := ends_at - services.now) > 0:
+        quiet = max(0.0, sent_at + HEARTBEAT_SEC - services.now)
         if await recent.wait(mark, min(left, quiet)):
             changed, mark = recent.since(mark), recent.mark
-            for name, data in await _news(given, wanted, changed):
-                yield event(name, {**data, **await _counts(given, wanted)})
-                said_at = given.now
+            for name, data in await _changed_items(services, wanted, changed):
+                yield event(name, {**data, **await _counts(services, wanted)})
+                sent_at = services.now
             await asyncio.sleep(min(PACE_SEC * max(1.0, recent.readers / AT_FULL_PACE), HEARTBEAT_SEC))
-        if given.now - said_at >= HEARTBEAT_SEC:
-            yield event("heartbeat", {"ts": given.now})
-            said_at = given.now
+        if services.now - sent_at >= HEARTBEAT_SEC:
+            yield event("heartbeat", {"ts": services.now})
+            sent_at = services.now
 
 
-async def _news(given: Services, wanted: RunFilter, changed: list[str] | None) -> list[tuple[str, JsonObject]]:
-    """What there is to tell of these runs; None: of so many that it is not worth it."""
+async def _changed_items(
+    services: Services, wanted: RunFilter, changed: list[str] | None
+) -> list[tuple[str, JsonObject]]:
+    """Return the events for changed runs; None stands for more than are remembered."""
     if changed is None:
         return [("reset", {})]
-    found = await given.index.among(changed, wanted)
+    found = await services.index.among(changed, wanted)
     items = [run_views.snapshot_view(run.summary, records=False) for run in found]
     return [("runs", {"items": items[begin : begin + MOST_ITEMS]}) for begin in range(0, len(items), MOST_ITEMS)]
 
 
-async def _counts(given: Services, wanted: RunFilter) -> JsonObject:
-    found = await given.index.tally(wanted)
+async def _counts(services: Services, wanted: RunFilter) -> JsonObject:
+    found = await services.index.tally(wanted)
     counts = {status.value: found.counts.get(status.value, 0) for status in RunStatus}
-    return {"counts": counts, "counts_complete": found.is_complete, "ts": given.now}
+    return {"counts": counts, "counts_complete": found.is_complete, "ts": services.now}

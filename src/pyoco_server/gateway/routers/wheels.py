@@ -1,4 +1,4 @@
-"""Wheels: the code workers are given."""
+"""``/wheels``: the registry of wheels, from which workers install code."""
 
 import asyncio
 import contextlib
@@ -13,22 +13,23 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pyoco_server.app.ports.wheels import Wheel, WheelActor, WheelSource
-from pyoco_server.app.wheels import Asked, WheelDesk
-from pyoco_server.app.wheels_errors import WheelTooLargeError
-from pyoco_server.app.wheels_names import read_tags
+from pyoco_server.app.wheels.errors import WheelTooLargeError
+from pyoco_server.app.wheels.names import read_tags
+from pyoco_server.app.wheels.service import WheelRequest, WheelService
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.gateway.errors import language_of
-from pyoco_server.gateway.principal import Asking, Principal
-from pyoco_server.gateway.services import Given
+from pyoco_server.gateway.principal import Principal, PrincipalDep
+from pyoco_server.gateway.services import ServicesDep
+from pyoco_server.identifiers import WHEEL_FILE
 from pyoco_server.messages import body_of
 
 router = APIRouter(prefix="/wheels", tags=["wheels"])
 
 _ROOM_FOR_FORM: Final = 64 * 1024
-"""What a form may have beside the wheel itself."""
+"""The most bytes of a form beside the wheel itself."""
 
 _DRAINED_SEC: Final = 20.0
-"""For so long a request that is too large is read and dropped: who still sends does not hear the answer."""
+"""For so long a request that is too large is read and dropped: a client that still sends does not read the answer."""
 
 _LONGEST_NUMBER: Final = 19
 _LONGEST_HEADER: Final = 512
@@ -61,45 +62,48 @@ _FORM: Final[dict[str, Any]] = {
 }
 
 
-async def _desk(given: Given) -> WheelDesk:
-    return given.wheels
+async def _wheels(services: ServicesDep) -> WheelService:
+    return services.wheels
 
 
-Desk = Annotated[WheelDesk, Depends(_desk)]
+WheelsDep = Annotated[WheelService, Depends(_wheels)]
 
 
 @router.get("", summary="List wheels")
-async def list_wheels(desk: Desk) -> list[dict[str, Any]]:
+async def list_wheels(wheels: WheelsDep) -> list[dict[str, Any]]:
     """All wheels, by name."""
-    return [_shown(wheel) for wheel in await desk.all()]
+    return [_shown(wheel) for wheel in await wheels.all()]
+
+
+_WHEEL_QUERY: Final = Query(pattern=f"^{WHEEL_FILE.pattern}$", max_length=WHEEL_FILE.longest)
 
 
 @router.get("/history", summary="Who uploaded and deleted wheels")
 async def wheel_history(
-    given: Given,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    wheel_name: Annotated[str | None, Query(pattern=r"^[^/\\]+\.whl$", max_length=200)] = None,
+    wheel_name: Annotated[str | None, _WHEEL_QUERY] = None,
     action: Literal["upload", "delete"] | None = None,
 ) -> list[dict[str, Any]]:
     """Newest first."""
-    found = await given.wheels.events(limit=limit, wheel_name=wheel_name, action=action)
+    found = await services.wheels.events(limit=limit, wheel_name=wheel_name, action=action)
     return [msgspec.to_builtins(event) for event in found]
 
 
 @router.post("", summary="Upload a wheel", openapi_extra=_FORM)
-async def upload_wheel(request: Request, desk: Desk, asking: Asking) -> Response:
-    """Accepted if it is newer than every wheel of its package, and sound in every respect.
+async def upload_wheel(request: Request, wheels: WheelsDep, principal: PrincipalDep) -> Response:
+    """Accepted if it is newer than every wheel of its package, and passes all checks.
 
-    The form is read here, and not before it is known who asks: a wheel may be large.
+    The form is read here, after the sender is authenticated: a wheel may be large.
     """
     try:
-        form = await _read_form(request, desk.limits.max_bytes)
+        form = await _read_form(request, wheels.limits.max_bytes)
     except WheelTooLargeError as error:
         return _too_large(request, error)
     try:
         file, name = _file_of(form)
         replace, tags = _truth_of(form, "replace", default=True), read_tags(_text_of(form, "tags"))
-        wheel = await desk.upload(file.file, name, tags=tags, replace=replace, asked=_asked(request, asking))
+        wheel = await wheels.upload(file.file, name, tags=tags, replace=replace, asked=_asked(request, principal))
     except WheelTooLargeError as error:
         return _too_large(request, error)
     finally:
@@ -108,11 +112,11 @@ async def upload_wheel(request: Request, desk: Desk, asking: Asking) -> Response
 
 
 @router.get("/{wheel_name}", summary="Download a wheel", response_class=Response)
-async def download_wheel(wheel_name: str, desk: Desk) -> Response:
-    """The file; the connection breaks before its last bytes if it turns out not to be whole."""
-    wheel = await desk.find(wheel_name)
-    content = desk.content(wheel)
-    first = await anext(content, b"")  # whatever is wrong at the start can still be said
+async def download_wheel(wheel_name: str, wheels: WheelsDep) -> Response:
+    """The file; the connection breaks before its last bytes if the stored file is damaged."""
+    wheel = await wheels.find(wheel_name)
+    content = wheels.content(wheel)
+    first = await anext(content, b"")  # an error at the start still becomes an error answer
     headers = {
         "Content-Disposition": f'attachment; filename="{wheel.name}"',
         "Content-Length": str(wheel.size_bytes),
@@ -122,9 +126,9 @@ async def download_wheel(wheel_name: str, desk: Desk) -> Response:
 
 
 @router.delete("/{wheel_name}", summary="Delete a wheel")
-async def delete_wheel(wheel_name: str, request: Request, desk: Desk, asking: Asking) -> dict[str, Any]:
-    """Workers that have it let go of it before their next run."""
-    wheel = await desk.delete(wheel_name, _asked(request, asking))
+async def delete_wheel(wheel_name: str, request: Request, wheels: WheelsDep, principal: PrincipalDep) -> dict[str, Any]:
+    """Workers that have installed it remove it before their next run."""
+    wheel = await wheels.delete(wheel_name, _asked(request, principal))
     return {"name": wheel.name, "deleted": True}
 
 
@@ -152,15 +156,15 @@ def _too_large(request: Request, error: WheelTooLargeError) -> Response:
     return JSONResponse(body, status_code=413, headers={"Connection": "close"})
 
 
-def _asked(request: Request, asking: Principal) -> Asked:
+def _asked(request: Request, principal: Principal) -> WheelRequest:
     headers: Mapping[str, str] = request.headers
 
     def header(name: str) -> str | None:
         found = headers.get(name)
         return None if found is None else found[:_LONGEST_HEADER]
 
-    return Asked(
-        actor=WheelActor(tenant_id=asking.tenant_id, api_key_id=asking.api_key_id),
+    return WheelRequest(
+        actor=WheelActor(tenant_id=principal.tenant_id, api_key_id=principal.api_key_id),
         source=WheelSource(
             remote_addr=request.client.host if request.client else None,
             x_forwarded_for=header("x-forwarded-for"),
@@ -173,7 +177,7 @@ def _asked(request: Request, asking: Principal) -> Asked:
 
 
 async def _read_form(request: Request, max_bytes: int) -> FormData:
-    """The form; its file is on disk, once it is large."""
+    """Read the form; a large file is on disk."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise InvalidInputError("the request must be multipart/form-data with a file 'wheel'")
     body = _counted(request, max_bytes)
@@ -185,21 +189,21 @@ async def _read_form(request: Request, max_bytes: int) -> FormData:
     finally:
         await body.aclose()
     kept = {id(value.file) for value in form.values() if isinstance(value, UploadFile)}
-    for file in parser._files_to_close_on_error:  # noqa: SLF001 one whose end never came is in no form
+    for file in parser._files_to_close_on_error:  # noqa: SLF001 an incomplete file is in no form
         if id(file) not in kept:
             file.close()
     return form
 
 
 async def _counted(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
-    """The request's body, as long as it can be a form with a wheel that is not too large."""
-    most, came = max_bytes + _ROOM_FOR_FORM, 0
+    """Yield the body; WheelTooLargeError if it is larger than a form with the largest wheel."""
+    most, received = max_bytes + _ROOM_FOR_FORM, 0
     declared = request.headers.get("content-length", "")
     pieces = request.stream()
     if not declared.isdecimal() or (len(declared) < _LONGEST_NUMBER and int(declared) <= most):
         async for piece in pieces:
-            came += len(piece)
-            if came > most:
+            received += len(piece)
+            if received > most:
                 break
             yield piece
         else:

@@ -1,4 +1,4 @@
-/** The beginning: language, theme, the frame of the page, and the view the address names. */
+/** Starts the page: language, theme, frame, and the view of the address. */
 
 import { keyDialog } from "./components/key_dialog.js";
 import { promptWith } from "./lib/auth.js";

@@ -1,4 +1,4 @@
-/** The frame: navigation, what is known of the connection, and the room for the view. */
+/** The frame of the page: navigation, state of the connection, and the place of the view. */
 
 import { button } from "./components/controls.js";
 import { icon } from "./components/icons.js";
@@ -80,7 +80,7 @@ function show(route) {
   drawBar();
 }
 
-/** Begin again in another language; where the reader is stands in the address. */
+/** Draw the page in another language; the address keeps the view. */
 function redraw() {
   shown?.ending.abort();
   shown = null;

@@ -1,4 +1,4 @@
-/** Keys that work everywhere; views add their own where their lists have the focus. */
+/** Keyboard shortcuts of all pages; views add their own for focused lists. */
 
 import { openDialog } from "./components/dialog.js";
 import { h } from "./lib/dom.js";

@@ -1,4 +1,4 @@
-/** Buttons, fields, empty pages, errors: what every view is made of. */
+/** Buttons, fields, empty pages and errors, which every view uses. */
 
 import { ApiError } from "../lib/api.js";
 import { h } from "../lib/dom.js";
@@ -53,12 +53,12 @@ export function emptyState(title, text, ...more) {
 }
 
 /**
- * What went wrong, what to do about it, and its id.
+ * A panel with the text of an error, its remedy and its id.
  * @param {unknown} error
  * @param {() => void} [retry] shown as a button if given
  */
 export function errorPanel(error, retry) {
-  const told = error instanceof ApiError ? error : new ApiError(-1, { message: String(error) });
+  const shown = error instanceof ApiError ? error : new ApiError(-1, { message: String(error) });
   return h(
     "div",
     { class: "error-panel", role: "alert" },
@@ -66,17 +66,17 @@ export function errorPanel(error, retry) {
     h(
       "div",
       null,
-      h("p", { class: "error-message" }, told.status === 0 ? t("error.unreachable") : told.message),
-      told.detail ? h("p", { class: "error-detail" }, told.detail) : null,
-      told.action ? h("p", null, told.action) : null,
-      told.errId ? h("p", { class: "error-id mono" }, told.errId) : null,
+      h("p", { class: "error-message" }, shown.status === 0 ? t("error.unreachable") : shown.message),
+      shown.detail ? h("p", { class: "error-detail" }, shown.detail) : null,
+      shown.action ? h("p", null, shown.action) : null,
+      shown.errId ? h("p", { class: "error-id mono" }, shown.errId) : null,
       retry ? button(t("common.retry"), retry, { kind: "quiet" }) : null,
     ),
   );
 }
 
 /**
- * Copy a text, and say so.
+ * Copy a text, and confirm it.
  * @param {string} text
  */
 export async function copy(text) {
@@ -89,7 +89,7 @@ export async function copy(text) {
 }
 
 /**
- * A value as text, with a way to copy it.
+ * A value as text, with a button that copies it.
  * @param {unknown} value
  * @param {string} label
  */
@@ -118,7 +118,7 @@ export function facts(rows) {
 }
 
 /**
- * A bar that shows how much of something is done.
+ * A progress bar.
  * @param {number} done
  * @param {number} all
  * @param {string} label

@@ -1,11 +1,11 @@
-/** Dialogs: the browser's own, so that focus, Escape and what lies behind are taken care of. */
+/** Dialogs of the browser, which handle focus, Escape and the page behind them. */
 
 import { h } from "../lib/dom.js";
 import { t } from "../lib/i18n.js";
 import { button, errorPanel } from "./controls.js";
 
 /**
- * Open a dialog; it is gone from the page when it closes.
+ * Open a dialog; it is removed from the page when it closes.
  * @param {string} title
  * @param {(Node | null)[]} content
  * @param {{

@@ -5,7 +5,7 @@ import { h } from "../lib/dom.js";
 import { toast } from "./toast.js";
 
 /**
- * Fetch a file with the key and hand it to the browser: a plain link could not carry the key.
+ * Fetch a file with the key and save it: a plain link could not send the key.
  * @param {string} path
  * @param {string} name
  */

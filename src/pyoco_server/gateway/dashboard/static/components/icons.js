@@ -1,4 +1,4 @@
-/** Small drawings, all of one hand: 16 by 16, strokes in the colour of the text. */
+/** Icons: 16 by 16, strokes in the colour of the text. */
 
 import { s } from "../lib/dom.js";
 

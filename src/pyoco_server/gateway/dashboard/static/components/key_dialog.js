@@ -1,4 +1,4 @@
-/** Asking for the API key. */
+/** The dialog for the API key. */
 
 import { ApiError } from "../lib/api.js";
 import { keyHeader } from "../lib/auth.js";
@@ -8,8 +8,8 @@ import { errorPanel, field } from "./controls.js";
 import { openDialog } from "./dialog.js";
 
 /**
- * Ask; null if no key was given.
- * @param {Error | null} error why it is asked for
+ * Ask for the key; null if the user closes the dialog.
+ * @param {Error | null} error the refusal that made it necessary
  * @returns {Promise<string | null>}
  */
 export function keyDialog(error) {

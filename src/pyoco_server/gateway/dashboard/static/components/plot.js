@@ -9,7 +9,7 @@ const WIDTH = 480;
 const LETTER = 6.6;
 
 /** @typedef {{name: string, tone: string, values: (number | null)[]}} Line */
-/** @typedef {{element: HTMLElement, show: (at: number[], drawn: Line[]) => void, tell: (text: string) => void}} Plot */
+/** @typedef {{element: HTMLElement, show: (at: number[], drawn: Line[]) => void, caption: (text: string) => void}} Plot */
 
 /**
  * @param {string} title
@@ -117,13 +117,13 @@ export function plot(title, write) {
     drawLegend(times.length - 1);
   }
 
-  /** Something that is not in the lines. @param {string} text */
-  function tell(text) {
+  /** A text below the plot. @param {string} text */
+  function caption(text) {
     note.hidden = !text;
     say(note, text);
   }
 
-  return { element, show, tell };
+  return { element, show, caption };
 }
 
 /**

@@ -44,7 +44,7 @@ export function badge(status) {
 }
 
 /**
- * Let a badge show another status.
+ * Show another status in a badge.
  * @param {HTMLElement} element
  * @param {string} status
  */
@@ -55,6 +55,6 @@ export function showStatus(element, status) {
   if (word) say(word, wordOf(status));
 }
 
-/** How a run is best described in a word: one that is held, or only waits, is not really running. @param {Run} run */
+/** The status of a run for a badge: a held run and one that only waits are not shown as running. @param {Run} run */
 export const shownStatus = (run) =>
   run.status !== "RUNNING" ? run.status : run.held ? "HELD" : run.waiting?.length ? "WAITING" : run.status;

@@ -1,4 +1,4 @@
-/** Short news that go away by themselves; read out to those who do not see them. */
+/** Short messages that disappear by themselves; screen readers announce them. */
 
 import { h } from "../lib/dom.js";
 

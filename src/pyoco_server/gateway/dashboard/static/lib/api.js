@@ -1,4 +1,4 @@
-/** The API: one way to ask, one shape of errors, and what the answers say about the connection. */
+/** Requests to the API: the key, one shape of errors, and the state of the connection. */
 
 import { askForKey, key, keyHeader, learnScopes } from "./auth.js";
 import { report } from "./connection.js";
@@ -8,15 +8,15 @@ import { language } from "./i18n.js";
 export class ApiError extends Error {
   /**
    * @param {number} status
-   * @param {{message?: string, err_id?: string, action?: string, details?: any, detail?: any}} told
+   * @param {{message?: string, err_id?: string, action?: string, details?: any, detail?: any}} facts
    */
-  constructor(status, told) {
-    super(told.message ?? `HTTP ${status}`);
+  constructor(status, facts) {
+    super(facts.message ?? `HTTP ${status}`);
     this.status = status;
-    this.errId = told.err_id ?? "";
-    this.action = told.action ?? "";
-    this.details = told.details ?? null;
-    this.detail = typeof told.detail === "string" ? told.detail : problems(told.detail);
+    this.errId = facts.err_id ?? "";
+    this.action = facts.action ?? "";
+    this.details = facts.details ?? null;
+    this.detail = typeof facts.detail === "string" ? facts.detail : problems(facts.detail);
   }
 }
 
@@ -25,7 +25,7 @@ export class ApiError extends Error {
  */
 
 /**
- * Ask for JSON.
+ * Request JSON.
  * @param {string} path
  * @param {Options} [options]
  * @returns {Promise<any>}
@@ -40,7 +40,7 @@ export async function ask(path, options = {}) {
 }
 
 /**
- * Ask for text.
+ * Request text.
  * @param {string} path
  * @param {Options} [options]
  */
@@ -54,7 +54,7 @@ export async function askText(path, options = {}) {
 }
 
 /**
- * Ask, and ask for a key if one is wanted. Raises ApiError for whatever is not a success.
+ * Send a request; ask the user for a key if it is refused without one. Raises ApiError unless it succeeds.
  * @param {string} path
  * @param {Options} [options]
  * @returns {Promise<Response>}
@@ -71,7 +71,7 @@ export async function send(path, options = {}) {
   }
 }
 
-/** The headers every request carries. @returns {Record<string, string>} */
+/** The headers of every request. @returns {Record<string, string>} */
 export function headers() {
   const given = key();
   return { "Accept-Language": language(), ...(given ? { [keyHeader()]: given } : {}) };
@@ -102,7 +102,7 @@ async function once(path, { method = "GET", json, body, signal, accept }) {
 }
 
 /**
- * What a failed fetch means; one that was given up on stays what it is.
+ * The error of a failed fetch; an aborted one stays as it is.
  * @param {unknown} error
  */
 function unreachable(error) {
@@ -123,10 +123,10 @@ async function refusal(response) {
 /**
  * The error in an answer.
  * @param {number} status
- * @param {any} told
+ * @param {any} facts
  */
-export function errorOf(status, told) {
-  return new ApiError(status, { ...(told?.error ?? {}), detail: told?.detail });
+export function errorOf(status, facts) {
+  return new ApiError(status, { ...(facts?.error ?? {}), detail: facts?.detail });
 }
 
 /** @param {any} detail */

@@ -9,7 +9,7 @@ let refused = false;
 let asking = null;
 /** @type {(error: Error | null) => Promise<string | null>} */
 let prompt = async () => null;
-/** @type {string[] | null} what the key is good for, as far as a refusal has told; null: nothing was refused yet */
+/** @type {string[] | null} the scopes of the key, as a refusal named them; null: nothing was refused yet */
 let scopes = null;
 /** @type {Set<() => void>} */
 const listeners = new Set();
@@ -17,27 +17,27 @@ const listeners = new Set();
 /** The key, or an empty text. */
 export const key = () => held;
 
-/** The header it goes in. */
+/** The header of the key. */
 export const keyHeader = () => document.documentElement.dataset["apiKeyHeader"] || "X-API-Key";
 
-/** Does the API want a key that was not given? */
+/** Whether the API requires a key and there is none. */
 export const wanted = () => refused;
 
 /**
- * Is the key good for this, as far as is known?
+ * Whether the key has this scope, as far as is known.
  * @param {string} scope
  */
 export const mayUse = (scope) => scopes === null || scopes.includes(scope);
 
-/** @param {unknown} told the scopes of the key, as a refusal names them */
-export function learnScopes(told) {
-  if (!Array.isArray(told) || scopes?.join() === told.join()) return;
-  scopes = told.map(String);
+/** @param {unknown} named the scopes of the key, as a refusal names them */
+export function learnScopes(named) {
+  if (!Array.isArray(named) || scopes?.join() === named.join()) return;
+  scopes = named.map(String);
   listeners.forEach((listener) => listener());
 }
 
 /**
- * Say how a person is asked.
+ * Set the function that asks the user for a key.
  * @param {(error: Error | null) => Promise<string | null>} how
  */
 export function promptWith(how) {
@@ -50,9 +50,9 @@ export function onKey(listener) {
 }
 
 /**
- * Ask for a key, once for all who need one; true if it is worth trying again. Who said no is not asked again until they
- * open the dialog themselves.
- * @param {string} used the key that was not good enough
+ * Ask the user for a key, once for all waiting requests; true if they should be sent again. A user who declines is not
+ * asked again until they open the dialog themselves.
+ * @param {string} used the key that was refused
  * @param {Error | null} error
  */
 export async function askForKey(used, error) {

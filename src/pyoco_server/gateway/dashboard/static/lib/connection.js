@@ -1,4 +1,4 @@
-/** Is the server there? Learned from whatever was asked last. */
+/** Whether the server can be reached, as the last request showed. */
 
 /** @typedef {"up" | "degraded" | "down"} State */
 
@@ -8,7 +8,7 @@ let current = "up";
 const listeners = new Set();
 
 /**
- * Note how the last request went.
+ * Note the outcome of a request.
  * @param {State} state
  */
 export function report(state) {

@@ -1,4 +1,4 @@
-/** A request as a command line. The key is never part of it: it is named by a variable. */
+/** A request as a curl command. It never contains the key, but names a variable. */
 
 import { key, keyHeader } from "./auth.js";
 

@@ -1,4 +1,4 @@
-/** Elements made without markup: whatever a user supplied ends up as text. */
+/** Creates elements without markup, so that texts of users stay text. */
 
 /**
  * @typedef {Node | string | number | null | undefined | false} Child
@@ -43,7 +43,7 @@ export function s(tag, props, ...children) {
 }
 
 /**
- * Replace all that is inside.
+ * Replace all children.
  * @param {Element} element
  * @param {...(Child | Child[])} children
  */
@@ -53,8 +53,7 @@ export function fill(element, ...children) {
 }
 
 /**
- * Replace what is inside by what looks like this, and leave alone what looks the same already: whoever reads, selects or
- * has come to it by keyboard is not disturbed.
+ * Replace the children, but keep those that look the same already: so focus, selection and scroll position survive.
  * @param {Element} element
  * @param {...(Child | Child[])} children
  */

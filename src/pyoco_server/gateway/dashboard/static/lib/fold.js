@@ -1,5 +1,5 @@
 /**
- * From events to the state of a run, at any version. The rules are those of the server's reducer: the stronger status
+ * Folds events into the state of a run, at any version. The rules are those of the server's reducer: the stronger status
  * wins, and after a cancel request nothing moves forward. A test holds the two together, version by version.
  */
 
@@ -55,7 +55,7 @@ export function empty() {
 }
 
 /**
- * Take one event more.
+ * Apply one more event.
  * @param {Folded} state
  * @param {RunEvent} event
  */
@@ -103,7 +103,7 @@ function executionStep(state, event, at) {
 }
 
 /**
- * Has a run of this status ended?
+ * Whether a run with this status has ended.
  * @param {string} status
  */
 export const hasEnded = (status) => status === "COMPLETED" || status === "FAILED" || status === "CANCELLED";

@@ -1,11 +1,11 @@
-/** A stream that is kept open: opened anew when it breaks or falls silent, and closed while nobody looks. */
+/** Keeps a stream open: opens it again when it breaks or falls silent, and closes it while the page is hidden. */
 
 import { ApiError } from "./api.js";
 import { readEvents } from "./event_stream.js";
 
 const SHORTEST_MS = 500;
 const LONGEST_MS = 10_000;
-/** Streams have a heartbeat every three seconds; one without for so long is dead, whatever the network says. */
+/** Streams have a heartbeat every three seconds; a stream without one for so long is dead. */
 const SILENT_MS = 15_000;
 
 /**
@@ -18,12 +18,12 @@ export async function follow(path, signal, { onEvent, onError, goesOn = () => tr
   while (!signal.aborted && goesOn()) {
     await visible(signal);
     const stop = new AbortController();
-    const alarm = setInterval(() => Date.now() - heard > SILENT_MS && stop.abort(), 1_000);
-    let heard = Date.now();
+    const alarm = setInterval(() => Date.now() - receivedAt > SILENT_MS && stop.abort(), 1_000);
+    let receivedAt = Date.now();
     document.addEventListener("visibilitychange", () => document.hidden && stop.abort(), { signal: stop.signal });
     try {
       await readEvents(path, AbortSignal.any([signal, stop.signal]), (name, data) => {
-        heard = Date.now();
+        receivedAt = Date.now();
         pause = SHORTEST_MS;
         onEvent(name, data);
         if (!goesOn()) stop.abort();
@@ -41,7 +41,7 @@ export async function follow(path, signal, { onEvent, onError, goesOn = () => tr
   }
 }
 
-/** Until somebody looks. @param {AbortSignal} signal */
+/** Wait until the page is visible. @param {AbortSignal} signal */
 async function visible(signal) {
   while (document.hidden && !signal.aborted)
     await new Promise((resolve) => {

@@ -1,4 +1,4 @@
-/** Times in the reader's zone, durations, sizes: short, and always the same way. */
+/** Formats times in the zone of the browser, durations and sizes. */
 
 import { language, t } from "./i18n.js";
 
@@ -48,7 +48,7 @@ export function duration(seconds) {
 }
 
 /**
- * How long ago, in one word.
+ * How long ago, in one short text.
  * @param {number | null | undefined} seconds unix seconds
  * @param {number} now
  */
@@ -79,7 +79,7 @@ export function number(count) {
 /** @param {string} id */
 export const shortId = (id) => (id.length > 12 ? id.slice(0, 8) : id);
 
-/** Unix seconds by the reader's clock. */
+/** Unix seconds by the clock of the browser. */
 export const nowSeconds = () => Date.now() / 1000;
 
 /** @type {Map<string, Intl.DateTimeFormat>} */

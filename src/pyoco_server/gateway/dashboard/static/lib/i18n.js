@@ -1,4 +1,4 @@
-/** Texts in the reader's language; both dictionaries have the same keys, which the type checker holds them to. */
+/** Texts in the chosen language; the type checker proves that both dictionaries have the same keys. */
 
 import { en } from "../i18n/en.js";
 import { ja } from "../i18n/ja.js";
@@ -34,7 +34,7 @@ export function switchLanguage(wanted) {
 }
 
 /**
- * The text, with what stands in braces filled in.
+ * The text, with its placeholders filled in.
  * @param {Key} key
  * @param {Record<string, string | number>} [values]
  */

@@ -1,4 +1,4 @@
-/** Metrics: read every few seconds by one reader for all who show them, and kept as long as the page is open. */
+/** Reads the metrics every few seconds for all views, and keeps them as long as the page is open. */
 
 import { askText } from "./api.js";
 import { nowSeconds } from "./format.js";
@@ -19,13 +19,13 @@ export const history = () => readings;
 let problem = null;
 export const metricsProblem = () => problem;
 
-/** Begin; for as long as the page lives. */
+/** Start reading; it never stops. */
 export function beginMetrics() {
   poll(read, EVERY_MS, new AbortController().signal);
 }
 
 /**
- * Be told of every reading, and of every one that failed.
+ * Call the listener after every reading, also a failed one.
  * @param {() => void} listener
  * @param {AbortSignal} signal
  */

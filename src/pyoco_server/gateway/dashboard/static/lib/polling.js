@@ -1,9 +1,9 @@
-/** Looking again and again: never twice at a time, slower when it fails, not at all while nobody looks. */
+/** Polls: never twice at a time, slower after failures, not while the page is hidden. */
 
 const LONGEST_MS = 15_000;
 
 /**
- * Do something now and then until the signal says stop.
+ * Repeat a task until the signal aborts.
  * @param {() => Promise<void>} task
  * @param {number} everyMs
  * @param {AbortSignal} signal
@@ -22,7 +22,7 @@ export function poll(task, everyMs, signal) {
       await task();
       failures = 0;
     } catch {
-      failures += 1; // whoever asked has shown why
+      failures += 1; // the task has shown the error
     }
     running = false;
     if (!signal.aborted) timer = setTimeout(turn, Math.min(everyMs * 2 ** failures, Math.max(LONGEST_MS, everyMs)));

@@ -1,4 +1,4 @@
-/** Where the reader is, in the part of the address behind the '#': a reload, a bookmark and the back button all work. */
+/** The route in the part of the address after '#', so that reload, bookmarks and the back button work. */
 
 const VIEWS = ["runs", "workers", "wheels", "queue", "metrics"];
 
@@ -12,7 +12,7 @@ export function here() {
 }
 
 /**
- * The address of a place.
+ * The address of a route.
  * @param {string} view
  * @param {string | null} [id]
  * @param {URLSearchParams | Record<string, string>} [query]
@@ -28,7 +28,7 @@ export function go(to) {
 }
 
 /**
- * Change the query of this place without a step in the history.
+ * Change the query of this route without an entry in the history.
  * @param {Record<string, string | null>} changes
  */
 export function amend(changes) {

@@ -1,4 +1,4 @@
-/** Preferences (language, theme): nothing secret, and nothing that matters if it cannot be kept. */
+/** Preferences (language, theme), which are not secret and may be lost. */
 
 /** @param {string} name */
 export function recall(name) {
@@ -17,6 +17,6 @@ export function remember(name, value) {
   try {
     localStorage.setItem(`pyoco.${name}`, value);
   } catch {
-    // A browser that keeps nothing asks again next time.
+    // Without storage, the preference lasts as long as the page.
   }
 }

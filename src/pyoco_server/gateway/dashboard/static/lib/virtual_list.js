@@ -1,9 +1,9 @@
-/** A long list of which only what can be seen is in the page. */
+/** A long list with only its visible rows in the page. */
 
 import { h } from "./dom.js";
 
 const SPARE = 8;
-/** No browser can show more; a list that is longer moves faster than what scrolls it. */
+/** The largest height that browsers support; a longer list moves faster than its scroll bar. */
 const TALLEST_PX = 12_000_000;
 
 /**
@@ -30,7 +30,7 @@ export class VirtualList {
     /** @type {Map<string, HTMLElement>} */
     this.shown = new Map();
     this.planned = false;
-    /** @type {{key: string, index: number} | null} what stood at the top when it was last drawn */
+    /** @type {{key: string, index: number} | null} the top row of the last drawing */
     this.top = null;
     options.scroller.addEventListener("scroll", () => this.plan(), { signal, passive: true });
     const observer = new ResizeObserver(() => this.plan());
@@ -44,7 +44,7 @@ export class VirtualList {
     this.plan();
   }
 
-  /** Draw before the next frame, once however often it is asked. */
+  /** Draw once before the next frame, also after several calls. */
   plan() {
     if (this.planned) return;
     this.planned = true;
@@ -79,14 +79,14 @@ export class VirtualList {
     onShown?.(first, last);
   }
 
-  /** How far the list moves for each pixel that is scrolled. @param {number} height */
+  /** The distance that the list moves for each scrolled pixel. @param {number} height */
   pace(height) {
     const { clientHeight } = this.options.scroller;
     const tall = this.count * height;
     return tall > TALLEST_PX ? (tall - clientHeight) / (TALLEST_PX - clientHeight) : 1;
   }
 
-  /** Whoever has scrolled down goes on seeing the same rows, whatever came in above them. @param {number} height */
+  /** Keep the same rows visible when rows are added above them. @param {number} height */
   hold(height) {
     const { scroller, placeOf } = this.options;
     if (!placeOf || !this.top || !scroller.scrollTop) return;

@@ -1,4 +1,4 @@
-/** From readings to lines. */
+/** Computes the lines of plots from readings of the metrics. */
 
 import { byLabel } from "../../lib/metrics.js";
 
@@ -16,7 +16,7 @@ export function series(readings, name, label, value) {
 }
 
 /**
- * All values a label ever had.
+ * All values that a label had.
  * @param {Reading[]} readings
  * @param {string} name
  * @param {string} label
@@ -26,7 +26,7 @@ export function labels(readings, name, label) {
 }
 
 /**
- * How many runs ended a second, between one reading and the next.
+ * The runs that ended per second between two readings.
  * @param {Reading[]} readings
  * @param {string} [only]
  */
@@ -42,7 +42,7 @@ export function throughput(readings, only) {
 }
 
 /**
- * How long it took at most, for this part of what was counted in the last minutes before each reading.
+ * A quantile of the last minutes before each reading.
  * @param {Reading[]} readings
  * @param {string} name
  * @param {number} part
@@ -63,7 +63,7 @@ export function recentQuantile(readings, name, part, windowSec) {
 }
 
 /**
- * As Prometheus does it: the values of a class are taken to be spread evenly over it.
+ * As in Prometheus: values are assumed to be spread evenly over their bucket.
  * @param {number[]} bounds
  * @param {number[]} counts how many were no larger than each bound
  * @param {number} part

@@ -1,4 +1,4 @@
-/** Metrics: small plots of what the gateway tells about itself, drawn as long as the page is open. */
+/** Metrics: small plots of the gateway's metrics, drawn as long as the page is open. */
 
 import { errorPanel } from "../../components/controls.js";
 import { plot } from "../../components/plot.js";
@@ -168,5 +168,7 @@ function drawLatency(drawn, name, times, readings) {
   const { bounds, counts } = readings.at(-1)?.histograms[name] ?? { bounds: [], counts: [] };
   const all = counts.at(-1) ?? 0;
   const [p50, p95, p99] = PARTS.map(([part]) => duration(quantile(bounds, counts, part)));
-  drawn.tell(all ? t("metrics.so_far", { n: number(all), p50: String(p50), p95: String(p95), p99: String(p99) }) : "");
+  drawn.caption(
+    all ? t("metrics.so_far", { n: number(all), p50: String(p50), p95: String(p95), p99: String(p99) }) : "",
+  );
 }

@@ -1,4 +1,4 @@
-/** What waits to be taken, and what came to nothing. */
+/** The queue of runs that wait for a worker, and the dead letters. */
 
 import { emptyState, errorPanel } from "../../components/controls.js";
 import { ask, isAbort } from "../../lib/api.js";
@@ -33,7 +33,7 @@ export function mount(root, _route, signal) {
     h("section", { class: "card" }, h("h2", null, t("queue.dead")), letters),
   );
 
-  /** @type {Set<string> | null} the tags somebody takes jobs of */
+  /** @type {Set<string> | null} the tags that workers take jobs of */
   let served = null;
 
   function drawTags() {
@@ -74,7 +74,7 @@ export function mount(root, _route, signal) {
                 "td",
                 null,
                 served && count && !served.has(tag)
-                  ? h("span", { class: "badge", "data-tone": "cancelling" }, t("queue.nobody"))
+                  ? h("span", { class: "badge", "data-tone": "cancelling" }, t("queue.no_worker"))
                   : null,
               ),
               h("td", null, h("progress", { class: "progress", max: most, value: count, "aria-label": tag })),

@@ -1,4 +1,4 @@
-/** What can be done about a run. Each dialog also gives the same request as a command line. */
+/** The actions on a run. Each dialog also shows its request as a curl command. */
 
 import { button, copy, field } from "../../components/controls.js";
 import { openDialog } from "../../components/dialog.js";

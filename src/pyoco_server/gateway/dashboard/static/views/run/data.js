@@ -1,4 +1,4 @@
-/** What went in, what came out, and everything as it is. */
+/** Parameters, results, and the raw snapshot. */
 
 import { jsonBlock } from "../../components/controls.js";
 import { ask, isAbort } from "../../lib/api.js";
@@ -43,7 +43,7 @@ export function dataPanel(desk) {
     ask(path, { signal: desk.signal }).then(
       (found) => drawn === known && raw.replaceChildren(jsonBlock(found, t("data.raw"))),
       (error) => {
-        if (!isAbort(error)) drawn = ""; // asked again with the next change
+        if (!isAbort(error)) drawn = ""; // repeated with the next change
       },
     );
   }

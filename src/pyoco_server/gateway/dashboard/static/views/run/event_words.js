@@ -1,4 +1,4 @@
-/** The 24 facts, in words. */
+/** The names of the 24 events. */
 
 import { t } from "../../lib/i18n.js";
 

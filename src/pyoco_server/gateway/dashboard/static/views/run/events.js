@@ -131,7 +131,7 @@ export function eventsPanel(desk) {
 const words = (event) =>
   `${event.type} ${eventWord(event.type)} ${event.payload["nodeId"] ?? ""} ${event.actor.kind} ${event.actor.id ?? ""} ${note(event)}`.toLowerCase();
 
-/** What is most worth knowing of an event. @param {RunEvent} event */
+/** The most important detail of an event. @param {RunEvent} event */
 function note(event) {
   const { payload } = event;
   const parts = [

@@ -1,4 +1,4 @@
-/** The graph of a run, drawn as it grows and coloured as it goes. */
+/** The graph of a run, updated as nodes are added and change their status. */
 
 import { button } from "../../components/controls.js";
 import { signOf, toneOf, wordOf } from "../../components/status.js";
@@ -222,7 +222,7 @@ function dotSign(type) {
 }
 
 /**
- * As much of a text as there is room for; wide characters take twice the room.
+ * As much of a text as fits; wide characters take two places.
  * @param {string} text
  * @param {number} room
  */

@@ -1,4 +1,4 @@
-/** The head of a run: what it is, how it stands, and what can be done about it. */
+/** The header of a run: name, status and actions. */
 
 import { button, copy, facts, tagChip } from "../../components/controls.js";
 import { icon } from "../../components/icons.js";
@@ -107,7 +107,7 @@ export function header(desk) {
   return { element, update };
 }
 
-/** The words a prompt asks with. @param {Waiting} wait */
+/** The text of a prompt. @param {Waiting} wait */
 export function questionOf(wait) {
   const prompt = wait.prompt ?? {};
   const found = ["question", "text", "message", "title", "label"]
@@ -198,7 +198,7 @@ function workerFact(run) {
   );
 }
 
-/** Does a worker have it? None has a run that has ended, or one of which all that goes on is waiting. @param {Run} run */
+/** Whether a worker executes the run: not if it has ended, or only waits. @param {Run} run */
 function isInHand(run) {
   const waiting = new Set(run.waiting?.map((wait) => wait.task));
   const works = Object.entries(run.tasks ?? {}).some(([task, state]) => state === "RUNNING" && !waiting.has(task));
@@ -208,7 +208,7 @@ function isInHand(run) {
 /** @param {Run} run */
 function lifeSign(run) {
   if (run.worker_alive) return h("span", { class: "alive", "data-tone": "good" }, t("run.alive"));
-  const heard = run.worker_heartbeat_at ?? null;
-  const word = heard === null ? t("run.stale") : t("run.stale_since", { age: age(heard, nowSeconds()) });
+  const heartbeatAt = run.worker_heartbeat_at ?? null;
+  const word = heartbeatAt === null ? t("run.stale") : t("run.stale_since", { age: age(heartbeatAt, nowSeconds()) });
   return h("span", { class: "alive", "data-tone": "bad", title: t("run.stale_text") }, word);
 }

@@ -1,4 +1,4 @@
-/** What is known of one node or one event. */
+/** The details of one node or one event. */
 
 import { button, facts, jsonBlock, progressBar } from "../../components/controls.js";
 import { download } from "../../components/download.js";
@@ -41,7 +41,7 @@ export function inspector(desk) {
 }
 
 /**
- * The nodes whose work this one builds on: what only opens and joins branches is looked through.
+ * The nodes that this one depends on, without those that only open and join branches.
  * @param {Map<string, FoldedNode>} nodes
  * @param {string} id
  * @returns {FoldedNode[]}
@@ -205,7 +205,7 @@ function input(desk, node) {
 }
 
 /**
- * All of the output, also of one that is kept beside the log; null if there is nothing to download.
+ * A download of the whole output, also of one that is stored beside the log; null if there is none.
  * @param {RunModel} model
  * @param {FoldedNode} node
  */
@@ -223,7 +223,7 @@ function downloadButton(model, node) {
 const plainOutput = (output) => (output && typeof output === "object" && "value" in output ? output.value : output);
 
 /**
- * The heading of an output; it says how the value is kept, unless that is plain JSON.
+ * The heading of an output, with its kind unless it is plain JSON.
  *
  * @param {any} output
  */

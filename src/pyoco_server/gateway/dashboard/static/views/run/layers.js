@@ -45,7 +45,7 @@ export function arrange(ids, edges, sizes) {
 }
 
 /**
- * The boxes around layers that were wrapped, by what is in them: edges lead to the box, not through it.
+ * The boxes around wrapped layers, by item: edges lead to the box, not through it.
  * @param {Item[][][]} columns
  * @returns {Map<Item, Frame>}
  */
@@ -181,7 +181,7 @@ function join(one, other) {
 }
 
 /**
- * Order each layer by where its neighbours stand, so that few edges cross.
+ * Order each layer by the positions of its neighbours, so that few edges cross.
  * @param {Item[][]} layers
  */
 function order(layers) {
@@ -227,7 +227,7 @@ function wrap(layer) {
 }
 
 /**
- * Heights: near the neighbours, never on top of each other.
+ * The heights of items: near their neighbours, without overlaps.
  * @param {Item[][][]} columns
  */
 function settle(columns) {
@@ -257,7 +257,7 @@ function settle(columns) {
 }
 
 /**
- * The nearest to what is wanted that keeps the order and the distances: halfway between pushing down and pushing up.
+ * The positions nearest to the wanted ones that keep order and distances: the mean of pushing down and pushing up.
  * @param {Item[]} layer
  * @param {number[]} wanted
  */

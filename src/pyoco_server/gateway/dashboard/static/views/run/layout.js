@@ -55,7 +55,7 @@ export function layout(nodes) {
 }
 
 /**
- * The block a node was made in, told by its id: `block[2]/task`, or `block/task`.
+ * The block of a node, from its id: `block[2]/task`, or `block/task`.
  * @param {string} id
  * @param {Map<string, FoldedNode>} nodes
  */

@@ -1,4 +1,4 @@
-/** A run as it is watched: its newest snapshot, its log so far, and the state at the version the reader looks at. */
+/** The model of a run view: the newest snapshot, the log so far, and the state at the chosen version. */
 
 import { ask, isAbort } from "../../lib/api.js";
 import { follow } from "../../lib/follow.js";
@@ -7,7 +7,7 @@ import { poll } from "../../lib/polling.js";
 
 const CONTROL = new Set(["Start", "Success", "Fork", "Join", "Failure", "Cancel", "End"]);
 
-/** Does this node only lead from one to another? @param {FoldedNode} node */
+/** Whether the node only connects others. @param {FoldedNode} node */
 export const isControl = (node) => CONTROL.has(node.type) || (node.inputs === null && node.id.startsWith(":"));
 
 const PAGE = 5_000;
@@ -32,7 +32,7 @@ export class RunModel {
     /** @type {Map<string, number>} by event id */
     this.versions = new Map();
     this.live = empty();
-    /** @type {number | null} the version looked at; null: the newest */
+    /** @type {number | null} the chosen version; null: the newest */
     this.at = null;
     this.past = empty();
     this.reading = false;
@@ -52,12 +52,12 @@ export class RunModel {
     return `${this.path}/nodes/${nodeId.split("/").map(encodeURIComponent).join("/")}`;
   }
 
-  /** The state the reader looks at. */
+  /** The state at the chosen version. */
   get state() {
     return this.at === null ? this.live : this.past;
   }
 
-  /** How many events the reader sees. */
+  /** The number of events up to the chosen version. */
   get seen() {
     return this.at ?? this.events.length;
   }
@@ -67,13 +67,13 @@ export class RunModel {
     void this.watch();
   }
 
-  /** Ask again for what could not be had. */
+  /** Repeat what failed. */
   retry() {
-    void this.look().catch(() => {}); // the error is shown where it was
+    void this.look().catch(() => {}); // the error is shown where it occurred
     if (this.problem) void this.read();
   }
 
-  /** Ask how the run stands. */
+  /** Read the newest snapshot. */
   async look() {
     try {
       this.take(await ask(this.path, { signal: this.signal }));
@@ -89,8 +89,8 @@ export class RunModel {
     const moved = this.run !== null && this.run.worker_id !== run.worker_id && run.worker_alive === undefined;
     this.run = { ...this.run, ...run };
     if (moved) {
-      delete this.run.worker_alive; // that was said of another worker
-      void this.look().catch(() => {}); // whoever polls has shown why
+      delete this.run.worker_alive; // that was about another worker
+      void this.look().catch(() => {}); // the poll shows the error
     }
     if (run.version > this.events.length) void this.read();
     this.onChange();
@@ -104,7 +104,7 @@ export class RunModel {
     });
   }
 
-  /** Read what the log has behind what is known. */
+  /** Read the events after the known ones. */
   async read() {
     this.again = true;
     if (this.reading) return;
@@ -137,7 +137,7 @@ export class RunModel {
   }
 
   /**
-   * Look at a version of the past; null for what is now.
+   * Choose a version of the past; null for the newest.
    * @param {number | null} at
    */
   lookAt(at) {

@@ -49,14 +49,14 @@ export class PanZoom {
     this.apply();
   }
 
-  /** The room or the graph has changed: look at it as before, unless somebody has chosen what to look at. */
+  /** The size or the graph has changed: fit it again, unless the user has moved or zoomed. */
   settle() {
     if (this.touched) return;
     if (this.whole) this.fit();
     else this.open();
   }
 
-  /** As it is first seen: all of it, or on a narrow screen its beginning, if that is what it takes to be read. */
+  /** The first view: the whole graph, or its beginning if the whole is too small to read. */
   open() {
     this.fit();
     this.whole = false;

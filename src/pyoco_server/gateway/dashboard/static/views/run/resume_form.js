@@ -1,5 +1,5 @@
 /**
- * A form made from the prompt of a wait. A prompt may say what it wants: `options` (a list of values, or of
+ * A form for the prompt of a wait. A prompt may describe the answer: `options` (a list of values, or of
  * `{value, label}`), or `schema` (JSON Schema: one value, or an object of simple ones); else the answer may be anything.
  */
 
@@ -164,15 +164,15 @@ function control(schema, required) {
   return { element: input, value: () => (input.value === "" && !required ? undefined : input.value) };
 }
 
-/** What else a prompt tells: names and values, if that is all it is. @param {Record<string, any>} told */
-function beside(told) {
-  const plain = Object.values(told).every((value) => ["string", "number", "boolean"].includes(typeof value));
+/** The other fields of a prompt, as names and values if they are plain. @param {Record<string, any>} others */
+function beside(others) {
+  const plain = Object.values(others).every((value) => ["string", "number", "boolean"].includes(typeof value));
   return plain
-    ? facts(Object.entries(told).map(([name, value]) => [name, String(value)]))
-    : jsonBlock(told, t("resume.prompt"));
+    ? facts(Object.entries(others).map(([name, value]) => [name, String(value)]))
+    : jsonBlock(others, t("resume.prompt"));
 }
 
-/** A prompt that does not say what it wants: yes or no, a text, a number, or any JSON. @returns {Form} */
+/** A form for a prompt without a description: yes or no, a text, a number, or any JSON. @returns {Form} */
 function anything() {
   /** @type {Record<string, Form>} */
   const kinds = {

@@ -1,4 +1,4 @@
-/** One run: what it is, how it stands, how it came to that, and what can be done about it. */
+/** The view of one run: header, graph, timeline, log and details. */
 
 import { errorPanel } from "../../components/controls.js";
 import { fill, h } from "../../lib/dom.js";

@@ -1,16 +1,16 @@
 /**
- * All runs there are, as pages in the order of submission. Only pages near what is looked at hold their runs; of the
- * others it is known where they begin and how many they have, so that a long list costs no more than a short one.
+ * All runs as pages in the order of submission. Only pages near the visible rows hold their runs; of the others only the
+ * beginning and the number of runs are known, so that a long list costs no more than a short one.
  */
 
 import { hasEnded } from "../../lib/fold.js";
 
 export const PAGE = 200;
-/** So many rows above and below what is looked at keep their runs. */
+/** The rows above and below the visible ones that keep their runs. */
 const HELD = 1_000;
-/** So many are asked for before they are looked at. */
+/** The rows beyond the visible ones that are loaded in advance. */
 const AHEAD = 200;
-/** A page that grew so long, by what came in, is asked for anew, and so divided. */
+/** A page with more runs, because new ones arrived, is loaded again, and so divided. */
 const LONGEST = 5 * PAGE;
 
 /**
@@ -28,27 +28,27 @@ const LONGEST = 5 * PAGE;
  *   visited: boolean,
  *   doubted: boolean,
  * }} Page
- * It has the runs behind `after` up to the `after` of the next; `from` is the cursor to ask for it, unless it is asked
- * for from the end of the list. `open` are those that had not ended when it last held its runs. One that was never
- * visited is a gap: runs nobody has asked for yet, and `count` is how many there must be.
+ * It has the runs behind `after` up to the `after` of the next; `from` is the cursor that loads it, unless it is loaded
+ * from the end of the list. `open` are those that had not ended when it last held its runs. A page that was never
+ * visited is a gap: runs that were not loaded yet, and `count` is how many there must be.
  */
 
 export class Pages {
   constructor() {
     /** @type {Page[]} newest first; never empty */
     this.list = [page(null, null)];
-    /** @type {Map<string, Run>} those that are held */
+    /** @type {Map<string, Run>} those that are loaded */
     this.byId = new Map();
     /** @type {number | null} how many there are, as far as the server says */
     this.total = null;
     /** @type {Place | null} the newest of all */
     this.top = null;
     this.count = 0;
-    /** Is all known that came in above? If not, nobody can say where those belong that are more than there were. */
+    /** Whether all new runs at the top are known. If not, it is unknown where additional ones belong. */
     this.settled = true;
   }
 
-  /** Has every page been visited? */
+  /** Whether every page was visited. */
   get complete() {
     return this.list.every((one) => one.visited);
   }
@@ -59,7 +59,7 @@ export class Pages {
     return found?.runs?.[index - found.begin];
   }
 
-  /** The row of a run that is held; -1 if it is not. @param {string} runId */
+  /** The row of a loaded run, else -1. @param {string} runId */
   indexOf(runId) {
     const run = this.byId.get(runId);
     if (!run) return -1;
@@ -92,10 +92,10 @@ export class Pages {
   }
 
   /**
-   * What became of a run. Of one in a page that does not hold its runs nothing is kept: it is asked for when needed.
+   * Apply a change of a run. A run in a page that does not hold its runs is ignored: it is loaded when needed.
    * @param {Run} run
-   * @param {boolean} fits does it belong to the list?
-   * @returns {boolean} has anything changed?
+   * @param {boolean} fits whether it belongs to the list
+   * @returns {boolean} whether anything changed
    */
   take(run, fits) {
     const home = this.pageOf(run);
@@ -132,7 +132,7 @@ export class Pages {
   }
 
   /**
-   * What was asked for from the top of a page. It may have become longer than an answer: then it is divided.
+   * Fill a page from its top. If it has become longer than an answer, it is divided.
    * @param {Page} asked
    * @param {Run[]} answer newest first
    * @param {string | null} next
@@ -151,7 +151,7 @@ export class Pages {
   }
 
   /**
-   * What was asked for from the end of the list: a page of its own, and the gap ends before it.
+   * Fill a page from the end of the list: it is a page of its own, and the gap ends before it.
    * @param {Page} asked the gap, or a page that came from the end
    * @param {Run[]} answer newest first
    */
@@ -191,14 +191,14 @@ export class Pages {
     this.measure();
   }
 
-  /** So much changed that nothing held is to be trusted; it stays until it is asked for anew. */
+  /** Too much changed: mark all loaded runs as outdated; they stay until they are loaded again. */
   doubt() {
     this.settled = false;
     for (const one of this.list) one.doubted = one === this.list[0] || one.runs !== null;
   }
 
   /**
-   * Let go of what is far from these rows.
+   * Drop the runs of pages that are far from these rows.
    * @param {number} first
    * @param {number} last
    */
@@ -212,7 +212,7 @@ export class Pages {
   }
 
   /**
-   * The page to ask for next, if these rows are looked at.
+   * The page to load next, if these rows are visible.
    * @param {number} first
    * @param {number} last
    * @returns {{page: Page, fromEnd: boolean} | null}
@@ -227,7 +227,7 @@ export class Pages {
     const found =
       within(0) ??
       this.list.find((one) => one.doubted && !one.after) ??
-      (next && (next.visited || next.begin > first) ? next : null) ?? // nobody walks through the gap without need
+      (next && (next.visited || next.begin > first) ? next : null) ?? // a gap is loaded only when it is needed
       this.list.find((one) => one.runs && one.runs.length > LONGEST);
     if (!found) return null;
     const reachesEnd = found === this.list.at(-1) && last >= this.count - PAGE / 2;

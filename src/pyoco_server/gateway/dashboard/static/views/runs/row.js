@@ -7,7 +7,7 @@ import { age, duration, moment, shortId } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { address } from "../../lib/router.js";
 
-/** Where a run will stand that has been asked for. @param {number} index */
+/** The placeholder of a run that is being loaded. @param {number} index */
 export function makeBlank(index) {
   const line = () => h("span", { role: "cell" }, h("i", { class: "blank-line" }));
   return h(

@@ -1,4 +1,4 @@
-/** The runs that are known: asked for where somebody looks, and kept up to date by what is told of changes. */
+/** The known runs: loaded where they are visible, and kept up to date by the stream of changes. */
 
 import { ask } from "../../lib/api.js";
 import { PAGE, Pages } from "./pages.js";
@@ -21,13 +21,13 @@ export class RunStore {
     this.onChange = onChange;
     this.pages = new Pages();
     this.loading = false;
-    /** @type {Run[]} what was told while an answer was on its way, which may be older */
+    /** @type {Run[]} changes that arrived during a request, whose answer may be older */
     this.meanwhile = [];
     this.newest = 0;
     this.begun = false;
   }
 
-  /** Load the first page, or what changed while nothing was told. */
+  /** Load the first page, or what changed while the stream was not open. */
   async refresh() {
     if (!this.begun) return this.load(/** @type {import("./pages.js").Page} */ (this.pages.list[0]), false);
     this.pages.settled = false;
@@ -43,24 +43,24 @@ export class RunStore {
       cursor = answer.next_cursor;
       if (!cursor) return this.settle();
     }
-    this.doubt(); // more changed than is worth following
+    this.doubt(); // more changed than is worth loading one by one
   }
 
-  /** All is known again. */
+  /** All changes are known again. */
   settle() {
     this.pages.settled = true;
     this.pages.measure();
     this.onChange();
   }
 
-  /** Ask for everything anew, as far as it is looked at. */
+  /** Load everything again, as far as it is visible. */
   doubt() {
     this.pages.doubt();
     this.onChange();
   }
 
   /**
-   * How many runs there are by status, among those the other filters let through.
+   * Take the number of runs by status, among those that match the other filters.
    * @param {{counts: Record<string, number>, counts_complete: boolean}} tally
    */
   count({ counts, counts_complete }) {
@@ -72,7 +72,7 @@ export class RunStore {
   }
 
   /**
-   * These rows are looked at: ask for what is missing of them, one page at a time.
+   * These rows are visible: load what is missing of them, one page at a time.
    * @param {number} first
    * @param {number} last
    */

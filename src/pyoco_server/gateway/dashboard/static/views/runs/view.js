@@ -16,7 +16,7 @@ import { makeBlank, makeRow, showRun } from "./row.js";
 import { RunStore } from "./store.js";
 
 const PATIENCE_MS = 200;
-const ANEW_MS = 2_000;
+const RELOAD_MS = 2_000;
 
 /**
  * @param {HTMLElement} root
@@ -46,7 +46,7 @@ export function mount(root, route, signal) {
   return { update: changed };
 }
 
-/** What of the address decides which runs are asked for. @param {Route} route */
+/** The part of the route that decides which runs are loaded. @param {Route} route */
 const key = (route) => ["status", "flow", "tag"].map((name) => route.query.get(name) ?? "").join("\n");
 
 /**
@@ -145,8 +145,8 @@ function begin(root, route, signal) {
     return new RunStore(filter, AbortSignal.any([signal, following.signal]), () => draw());
   }
 
-  /** Ask for the runs that fit, and follow what becomes of them. */
-  /** @type {unknown} why the list could not be had; null if it could */
+  /** Load the runs that match, and follow their changes. */
+  /** @type {unknown} why the list could not be loaded; null if it was */
   let problem = null;
 
   function open() {
@@ -157,7 +157,7 @@ function begin(root, route, signal) {
     for (const name of /** @type {const} */ (["flow", "tag", "run_id_prefix"]))
       if (store.filter[name]) asked.set(name, store.filter[name]);
     /** @type {ReturnType<typeof setTimeout> | undefined} */
-    let anew;
+    let reloadTimer;
     const refresh = () => void store.refresh().catch(failed);
     void follow(`/runs/~/watch?${asked}`, store.signal, {
       onEvent: (name, data) => {
@@ -168,22 +168,22 @@ function begin(root, route, signal) {
         }
         if (name === "reset") {
           store.pages.settled = false;
-          anew ??= setTimeout(() => {
-            anew = undefined;
+          reloadTimer ??= setTimeout(() => {
+            reloadTimer = undefined;
             if (!store.signal.aborted) store.doubt();
-          }, ANEW_MS);
+          }, RELOAD_MS);
         }
         if (data.counts) {
           narrowed.showCounts(data);
           store.count(data);
         }
       },
-      onError: refresh, // who may not watch can still look
+      onError: refresh, // without the stream, the list is still loaded
     });
   }
 
   function draw() {
-    if (!store.begun && rows.count) return; // what was there before stays until there is something else
+    if (!store.begun && rows.count) return; // the old rows stay until there are new ones
     if (store.begun) rows = store.pages;
     const now = activeId === null ? -1 : rows.indexOf(activeId);
     if (now >= 0) active = now;
@@ -238,7 +238,7 @@ function begin(root, route, signal) {
   }
 
   /**
-   * Select a run, or let go of it; with shift all from the last one to it.
+   * Select or deselect a run; with shift, all from the last one to it.
    * @param {string} runId
    * @param {Event} [event]
    */

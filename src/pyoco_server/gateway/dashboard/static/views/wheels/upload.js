@@ -70,12 +70,12 @@ export function uploadCard(signal, onDone) {
       onDone();
     } catch (error) {
       bar.remove();
-      const told = error instanceof ApiError ? error : new ApiError(0, {});
+      const shown = error instanceof ApiError ? error : new ApiError(0, {});
       line.append(
         h(
           "span",
           { class: "bad-text", role: "alert" },
-          [told.status ? told.message : t("error.unreachable"), told.detail, told.action, told.errId]
+          [shown.status ? shown.message : t("error.unreachable"), shown.detail, shown.action, shown.errId]
             .filter(Boolean)
             .join(" · "),
         ),
@@ -94,7 +94,7 @@ export function uploadCard(signal, onDone) {
 }
 
 /**
- * Send a file; fetch cannot tell how much has gone out, so this is the older way.
+ * Send a file by XMLHttpRequest, as fetch does not report the progress of an upload.
  * @param {File} file
  * @param {string} tags
  * @param {AbortSignal} signal

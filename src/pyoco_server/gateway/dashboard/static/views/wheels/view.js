@@ -1,4 +1,4 @@
-/** Wheels: what is handed out to workers, and who put it there. */
+/** Wheels: the registered ones, uploads, and their history. */
 
 import { button, emptyState, errorPanel, tagChip } from "../../components/controls.js";
 import { openDialog } from "../../components/dialog.js";
@@ -82,7 +82,7 @@ function wheelTable(list, onChange) {
             null,
             wheel.tags.length
               ? h("span", { class: "tags" }, wheel.tags.map(tagChip))
-              : h("span", { class: "muted" }, t("wheels.everybody")),
+              : h("span", { class: "muted" }, t("wheels.all_workers")),
           ),
           h("td", { class: "number" }, bytes(wheel.size_bytes)),
           h("td", null, h("time", { title: moment(wheel.modified) }, clock(wheel.modified))),

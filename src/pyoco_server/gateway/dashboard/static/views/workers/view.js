@@ -1,4 +1,4 @@
-/** Workers: who is there, what they do, and which of them are shown. */
+/** Workers: their states, their runs, and which of them are hidden. */
 
 import { button, emptyState, errorPanel, facts, jsonBlock, tagChip } from "../../components/controls.js";
 import { badge } from "../../components/status.js";
@@ -11,7 +11,7 @@ import { poll } from "../../lib/polling.js";
 import { address, amend } from "../../lib/router.js";
 
 const LOOK_MS = 2_000;
-/** Who was lost so lately is shown among those that are there: something happened to it. */
+/** A worker that disconnected so recently is shown with the active ones, as a warning. */
 const LOST_LATELY_SEC = 3_600;
 /** @type {Record<WorkerState, number>} */
 const ORDER = { RUNNING: 0, IDLE: 0, DISCONNECTED: 1, STOPPED_GRACEFUL: 2 };
@@ -168,7 +168,7 @@ function isThere({ state, last_seen_at }) {
 }
 
 /**
- * Always in the same place, whoever was heard of last.
+ * Always in the same order, whichever worker was seen last.
  * @param {Worker} one
  * @param {Worker} other
  */

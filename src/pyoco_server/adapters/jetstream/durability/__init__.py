@@ -1,0 +1,1 @@
+"""When an acknowledged message is on the disk."""

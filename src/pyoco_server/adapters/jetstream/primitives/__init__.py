@@ -1,0 +1,1 @@
+"""Building blocks of the stores: names, streams, buckets, objects, consumers, pulls."""

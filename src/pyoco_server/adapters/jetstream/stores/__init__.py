@@ -1,0 +1,1 @@
+"""The ports of the application on JetStream: log, queue, snapshots, registries."""

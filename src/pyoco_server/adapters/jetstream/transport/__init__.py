@@ -1,0 +1,1 @@
+"""The NATS client: the connection's protocol, requests and errors."""

@@ -1,0 +1,1 @@
+"""API keys: issued, recognised, revoked."""

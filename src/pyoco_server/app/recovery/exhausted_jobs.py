@@ -1,0 +1,229 @@
+"""Ends the runs of jobs whose deliveries are exhausted, as the last delivery should have ended them.
+
+A worker that gets the last delivery ends the run itself, or quarantines its job. This module does the same if that
+worker died, or could not reach the log. The log decides, and the process that appends the end of the run writes the
+dead letter; so any number of gateways may sweep at the same time.
+"""
+
+import logging
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+from pyoco_server.app.ports import (
+    Clock,
+    DeadLetters,
+    EventLog,
+    NewId,
+    Snapshots,
+    TooLargeError,
+    UnavailableError,
+    WorkQueue,
+)
+from pyoco_server.app.ports.work_queue import ExhaustedJob, ExhaustedJobs
+from pyoco_server.app.recovery.dead_letter import DELIVERIES_USED_UP, DeadLetter, DeadReason, used_up
+from pyoco_server.app.recovery.quarantine_history import QuarantineHistory, lost_workers, mark_of, marked, starters
+from pyoco_server.app.runs.creation import was_retracted
+from pyoco_server.app.runs.job import InvalidJobError, Job, decode_job
+from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
+from pyoco_server.app.runtime.run_input import RunInput
+from pyoco_server.app.snapshots.codec import json_object
+from pyoco_server.app.snapshots.status import RunStatus, has_owner, is_parked, run_status
+from pyoco_server.core import (
+    Actor,
+    ActorKind,
+)
+from pyoco_server.logs import log_context, log_error
+
+_log = logging.getLogger(__name__)
+_SWEEPER: Final = Actor(ActorKind.SCHEDULER, "sweep")
+_PRODUCER: Final = Actor(ActorKind.EXTERNAL, "queue")
+LOOK_SEC: Final = 30.0
+"""How often to scan for jobs that no advisory named."""
+A_ROUND: Final = 200
+MOST_NOTED: Final = 10_000
+"""No more advisories are kept; the scan finds the other jobs."""
+
+
+class ExhaustedJobSweep:
+    """Ends the runs of exhausted jobs, and removes the jobs from the queue."""
+
+    def __init__(
+        self,
+        *,
+        jobs: ExhaustedJobs,
+        log: EventLog,
+        snapshots: Snapshots,
+        dead_letters: DeadLetters,
+        desk: RunLog,
+        queue: WorkQueue,
+        clock: Clock,
+        new_id: NewId,
+        in_hands_sec: float,
+    ) -> None:
+        """``in_hands_sec``: the owner of a run writes a heartbeat more often than that."""
+        self._jobs = jobs
+        self._log = log
+        self._snapshots = snapshots
+        self._dead_letters = dead_letters
+        self._desk = desk
+        self._queue = queue
+        self._clock = clock
+        self._new_id = new_id
+        self._in_hands_sec = in_hands_sec
+        self._noted: OrderedDict[int, int] = OrderedDict()
+        self._look_at = 0.0
+
+    def note_advisory(self, number: int, times_delivered: int) -> None:
+        """Take note of an advisory: the last delivery of a job was not acknowledged."""
+        if len(self._noted) < MOST_NOTED:
+            self._noted[number] = times_delivered
+
+    async def end_exhausted(self) -> None:
+        """End the jobs that advisories named at once, and the others in a periodic scan."""
+        for number, times_delivered in [*self._noted.items()][:A_ROUND]:
+            job = await self._jobs.get(number, times_delivered)
+            if job is None or await self._try_to_end(job):
+                self._noted.pop(number, None)
+            else:
+                self._noted.move_to_end(number)  # the others come first next time
+        if self._now() >= self._look_at:
+            for job in await self._jobs.look(A_ROUND):
+                await self._try_to_end(job)
+            self._look_at = self._now() + LOOK_SEC
+
+    async def _try_to_end(self, job: ExhaustedJob) -> bool:
+        """End a job; False if that must be tried again. A job that cannot be handled is left to the scan."""
+        try:
+            return await self._end(job)
+        except UnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 logged; one job must not hold up the others
+            log_error(_log, "ERR-PYOCO-0106", action="spent_job_crashed", exc=error, number=job.number)
+            return True
+
+    async def _end(self, job: ExhaustedJob) -> bool:
+        try:
+            said = decode_job(job.body)
+        except InvalidJobError as error:
+            if job.is_certain:
+                await self._reject(job, error)
+            return job.is_certain
+        with log_context(run_id=said.run_id, flow_name=said.flow_name):
+            if not await self._end_run(job, said):
+                return False
+        await self._jobs.remove(job.number)
+        return True
+
+    async def _end_run(self, job: ExhaustedJob, said: Job) -> bool:
+        """End the run unless it does not need the job any more; False if the job must stay for now."""
+        run = await self._opened(said)
+        if run is None:
+            return job.is_certain
+        is_elsewhere = await self._desk.is_executed_elsewhere(run)
+        state = run.execution.state
+        if state.is_terminal:
+            if not was_retracted(state):
+                await self._desk.update_snapshot(run)  # the process that ended it may have died before it did so
+            return True
+        if not job.is_certain:
+            return False
+        if is_parked(state) or await self._desk.is_held(run):
+            return True  # a resume queues a job, and so does the sweep that wakes held runs
+        if is_elsewhere or await self._has_owner(run):
+            return False
+        if _may_be_innocent(job, run):
+            await self._quarantine(job, run)
+            return True
+        return await self._give_up(job, said, run)
+
+    async def _quarantine(self, job: ExhaustedJob, run: OpenRun) -> None:
+        """Queue the job once more, to be run alone: from there on workers judge the run by its log."""
+        _log.warning(
+            "the run was lost with workers that ran other jobs, too; from now on it is run alone",
+            extra={"action": "run_set_apart"},
+        )
+        mark = QuarantineHistory(job.times_delivered, after=len(run.events))
+        run_id = run.execution.execution_id
+        await self._queue.publish(job.tag, marked(job.body, mark), dedup_id=f"{run_id}:alone:{job.number}")
+
+    async def _opened(self, said: Job) -> OpenRun | None:
+        """Open the run; None if it had a log once and has none any more. The run of a foreign producer is created."""
+        try:
+            return await self._desk.open(said.run_id)
+        except RunNotFoundError:
+            if said.log_position is not None:
+                return None
+            await self._desk.adopt(said.run_id, said.input(), _PRODUCER)
+            return await self._desk.open(said.run_id)
+
+    async def _has_owner(self, run: OpenRun) -> bool:
+        """Read whether a process drives the run: its log grew a moment ago, or its snapshot says so."""
+        newest = run.events[-1].occurred_at.timestamp()
+        if len(run.events) > 1 and self._now() - newest < self._in_hands_sec:
+            return True
+        stored = await self._snapshots.read(run.execution.execution_id)
+        snapshot = json_object(stored.body) if stored is not None else None
+        return snapshot is not None and has_owner(snapshot, now=self._now(), fresh_sec=self._in_hands_sec)
+
+    async def _give_up(self, job: ExhaustedJob, said: Job, run: OpenRun) -> bool:
+        """Fail the run, unless its log has grown since it was read: then it has an owner."""
+        judged = run.execution.state
+        error = used_up(judged, job.times_delivered)
+        if await self._fail(run, DeadReason.EXECUTION_ERROR.value, DELIVERIES_USED_UP, error, only_at=judged.version):
+            log_error(_log, "ERR-PYOCO-0007", action="deliveries_used_up", reason=error)
+            letter = self._letter_of(job, DeadReason.EXECUTION_ERROR, error)
+            await self._write_dead_letter(
+                msgspec.structs.replace(letter, run_id=said.run_id, flow_name=said.flow_name, tags=said.tags)
+            )
+        return run.execution.state.is_terminal
+
+    async def _reject(self, job: ExhaustedJob, error: InvalidJobError) -> None:
+        """Reject an invalid job, and fail the run that it names. The gateway that removes it writes the letter."""
+        log_error(_log, "ERR-PYOCO-0012", action="invalid_job", exc=error, run_id=error.run_id)
+        if error.run_id is not None:
+            try:
+                run = await self._desk.open(error.run_id)
+            except RunNotFoundError:
+                await self._desk.adopt(error.run_id, RunInput(flow_name=error.flow_name or "unknown"), _PRODUCER)
+                run = await self._desk.open(error.run_id)
+            await self._fail(run, "invalid job", "INVALID_JOB", str(error))
+        if await self._jobs.remove(job.number):
+            letter = self._letter_of(job, DeadReason.INVALID_JOB, str(error))
+            await self._write_dead_letter(
+                msgspec.structs.replace(letter, run_id=error.run_id, flow_name=error.flow_name)
+            )
+
+    async def _fail(self, run: OpenRun, reason: str, code: str, message: str, *, only_at: int | None = None) -> bool:
+        """Fail the run, unless a cancel was first; False if it did not fail, or another process ended it."""
+        failing = run.execution.failing(_SWEEPER, reason, {"code": code, "message": message}, only_at=only_at)
+        events = await run.execution.decide(failing)
+        if run.execution.state.is_terminal:
+            await self._desk.update_snapshot(run)
+        return bool(events) and run_status(run.execution.state) is RunStatus.FAILED
+
+    @staticmethod
+    def _letter_of(job: ExhaustedJob, reason: DeadReason, error: str) -> DeadLetter:
+        return DeadLetter(
+            reason=reason, tag=job.tag, subject=job.subject, times_delivered=job.times_delivered, error=error
+        )
+
+    async def _write_dead_letter(self, letter: DeadLetter) -> None:
+        try:
+            await self._dead_letters.publish(letter.tag, letter.entry(self._now()))
+        except (UnavailableError, TooLargeError) as error:
+            log_error(_log, "ERR-PYOCO-0011", action="dead_letter_lost", reason=letter.reason.value, detail=str(error))
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _may_be_innocent(job: ExhaustedJob, run: OpenRun) -> bool:
+    """Return whether some deliveries were used up by other causes than this run.
+
+    So it is if fewer workers started it, and did not hand it back, than there were deliveries before the last. A worker
+    that ran it alone died of it; and a run that was never started may kill the worker that loads it.
+    """
+    is_started = bool(starters(run.events, None))
+    return mark_of(job.body) is None and is_started and len(lost_workers(run.events, None)) < job.times_delivered - 1

@@ -1,0 +1,1 @@
+"""Use cases on runs: submit, command, read. One implementation of each, for every caller."""

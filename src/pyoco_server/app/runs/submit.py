@@ -1,0 +1,251 @@
+"""Submits runs: a run is accepted when its log, its snapshot and its job are stored, and not before.
+
+The same request again gives the same run, with nothing stored for it: the run's id is derived from the request's
+Idempotency-Key. A second request finds that the log of that id has begun, and compares what it began with. A
+submission that was not accepted has closed its log; then the key stands for the next id of its sequence.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import uuid
+from datetime import datetime
+from typing import ClassVar, Final
+
+import msgspec
+
+from pyoco_server.app.ports import (
+    Clock,
+    EventLog,
+    ForeignSnapshotError,
+    LogConflictError,
+    NewId,
+    Snapshots,
+    UnavailableError,
+    WorkQueue,
+)
+from pyoco_server.app.runs.creation import NOT_ACCEPTED, Creation, RunCreator, was_retracted
+from pyoco_server.app.runs.job import new_job, queue_job
+from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
+from pyoco_server.app.runtime.run_input import RunInput
+from pyoco_server.app.snapshots.codec import fitted
+from pyoco_server.app.snapshots.projection import RunProjection
+from pyoco_server.core import Actor, Event, fold
+from pyoco_server.core.json_codec import JsonObject
+from pyoco_server.errors import PyocoServerError
+
+SLOW_SEC: Final = 10.0
+"""Well below the age at which the reconciler retracts a log that has no snapshot."""
+
+_NAMESPACE: Final = uuid.UUID("6f1d3a52-6a0e-4b0e-9c1e-0d5f6f7c2b11")
+_TRIES: Final = 16
+_LOOKS: Final = 20
+_PAUSE_SEC: Final = 0.05
+
+
+class IdempotencyKeyError(PyocoServerError):
+    """The key was used for another request."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0105"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0105"
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a run."""
+
+    flow_name: str
+    params: JsonObject = {}
+    params_kind: str = "json"
+    tag: str = "default"
+    tags: tuple[str, ...] | None = None
+    """Tags for display and search; ``tag`` alone unless given."""
+    workflow_yaml: str | None = None
+    tenant_id: str | None = None
+    api_key_id: str | None = None
+
+    def input(self, now: datetime) -> RunInput:
+        """Return the run's input as the log keeps it."""
+        yaml = self.workflow_yaml.encode() if self.workflow_yaml is not None else None
+        return RunInput(
+            flow_name=self.flow_name,
+            params=self.params,
+            params_kind=self.params_kind,
+            tag=self.tag,
+            tags=self.tags if self.tags is not None else (self.tag,),
+            submitted_at=now.timestamp(),
+            tenant_id=self.tenant_id,
+            api_key_id=self.api_key_id,
+            workflow_yaml=self.workflow_yaml,
+            workflow_yaml_sha256=hashlib.sha256(yaml).hexdigest() if yaml is not None else None,
+            workflow_yaml_bytes=len(yaml) if yaml is not None else None,
+        )
+
+
+class Submitter:
+    """Accepts submissions, each as a run of its own."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        snapshots: Snapshots,
+        queue: WorkQueue,
+        clock: Clock,
+        new_id: NewId,
+        max_snapshot_bytes: int,
+    ) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._queue = queue
+        self._clock = clock
+        self._new_id = new_id
+        self._max_snapshot_bytes = max_snapshot_bytes
+        self._creator = RunCreator(log=log, snapshots=snapshots, clock=clock, new_id=new_id)
+
+    async def submit(
+        self,
+        submission: Submission,
+        actor: Actor,
+        *,
+        run_id: str | None = None,
+        is_shared: bool = False,
+        correlation_id: str | None = None,
+    ) -> JsonObject:
+        """Accept a run and return its first snapshot.
+
+        Whatever is raised, the run was not accepted: what was stored of it is retracted, at once or as soon as the log
+        can be reached. UnavailableError: try again. ``is_shared``: other requests may submit a run of the same
+        ``run_id``; then a run that another request may have answered for is left alone.
+        """
+        given = submission.input(self._clock.now())
+        creation = self._creator.prepare(
+            run_id or self._new_id(), given, actor, is_shared=is_shared, correlation_id=correlation_id
+        )
+        try:
+            return await self._accept(creation, given)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._creator.retract(creation))
+            raise
+        except Exception:
+            position = await asyncio.shield(self._creator.retract(creation))
+            if position is None:
+                raise
+            return _first_snapshot(creation.created, position)  # read back: accepted, although an answer was missing
+
+    async def _accept(self, creation: Creation, given: RunInput) -> JsonObject:
+        position = await self._creator.begin(creation)
+        snapshot = await self._announce(creation, given, position)
+        await self._refuse_if_closed(creation)
+        return snapshot
+
+    async def _refuse_if_closed(self, creation: Creation) -> None:
+        """Raise UnavailableError if the process was paused for so long that the reconciler closed the log."""
+        if (self._clock.now() - creation.created.occurred_at).total_seconds() < SLOW_SEC:
+            return
+        events, _ = await self._log.read(creation.run_id)
+        if was_retracted(fold(events)):
+            raise UnavailableError("the submission took so long that it was retracted; submit again")
+
+    async def _announce(self, creation: Creation, given: RunInput, position: int) -> JsonObject:
+        """Write the snapshot and queue the job.
+
+        The job contains the snapshot's revision. Where other requests may submit the same run it does not: to them a
+        snapshot proves that the run was accepted, so it is written last.
+        """
+        run_id, created = creation.run_id, creation.created
+        snapshot = _first_snapshot(created, position)
+        body = fitted(snapshot, self._max_snapshot_bytes)
+        if creation.is_shared:
+            await self.queue_again(created, given, position)
+            creation.may_be_seen = True
+            # A worker of another program may have taken the job and written a snapshot, which others can see.
+            with contextlib.suppress(ForeignSnapshotError):
+                await self._snapshots.write(run_id, body, position=position, revision=0)
+            return snapshot
+        try:
+            revision = await self._snapshots.write(run_id, body, position=position, revision=0, is_urgent=False)
+        except ForeignSnapshotError:  # another program has changed the snapshot: the worker that gets the job reads it
+            revision = None
+        await queue_job(self._queue, new_job(run_id, given, created=created, position=position, revision=revision))
+        await self._snapshots.sync()
+        return snapshot
+
+    async def queue_again(self, created: Event, given: RunInput, position: int) -> None:
+        """Make sure that a run that has just been created has its job; ``position`` is where its log ends."""
+        await queue_job(self._queue, new_job(created.execution_id, given, created=created, position=position))
+
+
+def _first_snapshot(created: Event, position: int) -> JsonObject:
+    projection = RunProjection(created.execution_id)
+    projection.listen([created], fold([created]))
+    return projection.snapshot(position=position)
+
+
+class IdempotentSubmitter:
+    """Submits runs under Idempotency-Keys; any number of them may work on one log."""
+
+    def __init__(self, submitter: Submitter, run_log: RunLog, snapshots: Snapshots) -> None:
+        self._submitter = submitter
+        self._run_log = run_log
+        self._snapshots = snapshots
+
+    async def submit(
+        self,
+        submission: Submission,
+        actor: Actor,
+        *,
+        key: str | None,
+        run_id: str | None = None,
+        correlation_id: str | None = None,
+    ) -> JsonObject:
+        """Submit a run unless the key has one already, and return its first snapshot, so that answers are alike.
+
+        IdempotencyKeyError if the key stands for another request. Without a key, every submission is a run of its own,
+        under ``run_id`` if that is given.
+        """
+        if key is None:
+            return await self._submitter.submit(submission, actor, run_id=run_id, correlation_id=correlation_id)
+        for generation in range(_TRIES):
+            run_id = str(uuid.uuid5(_NAMESPACE, f"{submission.tenant_id or ''}\n{generation}\n{key}"))
+            try:
+                return await self._submitter.submit(
+                    submission, actor, run_id=run_id, is_shared=True, correlation_id=correlation_id
+                )
+            except LogConflictError:
+                found = await self._accepted(run_id)
+            if found is None:
+                continue
+            if not _is_same(found, submission):
+                raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was used for another request; use a new one")
+            if len(found.events) == 1:  # its submitter may have written the snapshot and died before it queued the job
+                await self._submitter.queue_again(found.events[0], found.projection.input, found.execution.position)
+            return found.snapshot_after(1)
+        raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was tried {_TRIES} times in vain; use a new one")
+
+    async def _accepted(self, run_id: str) -> OpenRun | None:
+        """Return the run with this id; None if it was not accepted.
+
+        While there is only a log, its submitter may still retract it. Once there is a snapshot, or the log has moved
+        on, the run is never retracted.
+        """
+        for _ in range(_LOOKS):
+            try:
+                run = await self._run_log.open(run_id)
+            except RunNotFoundError as error:
+                raise UnavailableError("the log has the same request already, and cannot be read; try again") from error
+            if run.execution.state.cancel_reason == NOT_ACCEPTED:
+                return None
+            if len(run.events) > 1:
+                return run
+            if await self._snapshots.read(run_id) is not None:
+                await self._snapshots.sync()  # the process that wrote it may not have waited for that
+                return run
+            await asyncio.sleep(_PAUSE_SEC)
+        raise UnavailableError("the same request is being handled, and has no outcome yet; try again")
+
+
+def _is_same(found: OpenRun, submission: Submission) -> bool:
+    """Return whether the request is the same one of the same tenant, whichever of its keys and whenever."""
+    given = found.projection.input
+    wanted = submission.input(found.execution.clock.now())
+    return msgspec.structs.replace(wanted, submitted_at=given.submitted_at, api_key_id=given.api_key_id) == given

@@ -1,0 +1,1 @@
+"""Drives one execution: commits, calls of user functions, results, waits."""

@@ -1,0 +1,193 @@
+"""One attempt at a task: call its function, and return the outcome.
+
+How long to wait before another attempt: a pure function of the policy, the failures so far, and chance.
+"""
+
+import asyncio
+import random
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import msgspec
+
+from pyoco_server.app.ports import TaskExecutor
+from pyoco_server.app.ports.task_executor import CallOverdueError, CallWatch
+from pyoco_server.app.runtime.argument_binding import arguments, by_position, lost_arguments, refuse_unfit, shape_of
+from pyoco_server.app.runtime.context import TaskContext
+from pyoco_server.app.runtime.outputs import writable
+from pyoco_server.core.json_codec import JsonObject
+from pyoco_server.errors import TaskInterrupted
+from pyoco_server.flows.model import Backoff, BackoffKind, Interrupt, Isolation, TaskSpec
+from pyoco_server.values.errors import ResultLostError, lost_behind, text_of
+
+Function = Callable[..., Any]
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The function returned."""
+
+    value: Any
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The function raised, or took too long."""
+
+    error: JsonObject
+    is_final: bool = False
+    """Is there no use in another attempt, whatever the task's retries?"""
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """The function was stopped because a cancel asked for it."""
+
+
+Outcome = Succeeded | Failed | Stopped
+RESULT_LOST: Final = "RESULT_LOST"
+"""The code of a node that failed because it needed a result that is lost."""
+
+
+class TaskCall:
+    """A call in progress. It can be asked to stop, and it can be made to. Use once."""
+
+    def __init__(self, task: TaskSpec, function: Function, context: TaskContext, executor: TaskExecutor) -> None:
+        self._task = task
+        self._function = function
+        self._context = context
+        self._executor = executor
+        self._watch = CallWatch(context.shield(), task.interrupt)
+        self._runner: asyncio.Task[Any] | None = None
+        self._cancels = 0
+        self._asked = False
+        self._abandoned = False
+
+    async def run(self) -> Outcome:
+        """Call the function; cancelling this coroutine abandons or kills the call, and raises as usual.
+
+        The call has no task of its own: to abandon it, the task that runs this is cancelled, and our own cancels are
+        retracted here, as ``asyncio.timeout`` does it.
+        """
+        if self._abandoned:
+            return Stopped()
+        runner = asyncio.current_task()
+        if runner is None:
+            raise RuntimeError("an attempt runs in an asyncio task")
+        self._runner, cancels_before = runner, runner.cancelling()
+        try:
+            return Succeeded(await self._call())
+        except asyncio.CancelledError as error:
+            if runner.cancelling() > cancels_before + self._cancels:
+                raise
+            return Stopped() if self._asked else Failed(describe(error))
+        except CallOverdueError:
+            message = f"task '{self._task.name}' exceeded its timeout of {self._task.timeout_sec} s"
+            return Failed({"code": "TIMEOUT", "message": message})
+        except ResultLostError as error:
+            return Failed(describe(error), is_final=True)
+        except TaskInterrupted as error:
+            return Stopped() if self._asked else Failed(describe(error))
+        except BaseException as error:  # noqa: BLE001 whatever the user's code raises is its failure, not ours
+            return Failed(describe(error))
+        finally:
+            self._runner = None
+            self._context.fall_silent()
+            for _ in range(self._cancels):
+                runner.uncancel()
+
+    def ask_to_stop(self) -> None:
+        """Interrupt the function: it may still clean up. One that only wants the flag sees no more than that.
+
+        A function that waits for a slot is abandoned. A process is asked, given a moment, and killed.
+        """
+        self._asked = True
+        self._context.ask_to_stop()
+        is_killed = self._task.isolation is Isolation.PROCESS and self._task.interrupt is Interrupt.RAISE
+        if is_killed or not (self._watch.begun or self._watch.interrupt):
+            self.make_stop()
+        else:
+            self._watch.ask_to_stop()
+
+    def make_stop(self) -> None:
+        """Abandon the call, whatever it is doing; one that has not begun never does."""
+        self._asked = self._abandoned = True
+        if self._runner is not None:
+            self._cancels += 1
+            self._runner.cancel()
+
+    @property
+    def takes_context(self) -> bool:
+        """Does the function take ``ctx``, through which it can read any result?"""
+        return shape_of(self._function).wants_context
+
+    def arguments(self) -> dict[str, Any]:
+        """What is known for the function, by name; ResultLostError if a result among it is lost."""
+        try:
+            return arguments(self._task, self._function, self._context)
+        except Exception as error:
+            lost = lost_behind(error)
+            if lost is None:
+                raise
+            raise lost from None
+
+    def lost_arguments(self) -> list[str]:
+        """Return the nodes whose lost results are among the arguments."""
+        lost = lost_arguments(self._task, self._function, self._context)
+        return [error.node_id for error in lost if error.node_id is not None]
+
+    async def _call(self) -> Any:  # noqa: ANN401 whatever the function returns
+        refuse_unfit(self._task, self._function)
+        args, kwargs = by_position(self._function, self.arguments())
+        return await self._executor.call(
+            self._function,
+            kwargs,
+            isolation=self._task.isolation,
+            args=args,
+            timeout_sec=self._task.timeout_sec,
+            watch=self._watch,
+        )
+
+
+_OURS = (str(Path(__file__).parents[2]), str(Path(asyncio.__file__).parent), str(Path(threading.__file__)))
+"""The files of the frames above the user's code."""
+
+
+def _users_part(frames: TracebackType | None) -> TracebackType | None:
+    """Return the frames from the user's own code on; ours above it say nothing to the user."""
+    inner = frames
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_OURS):
+        inner = inner.tb_next
+    return inner or frames
+
+
+def describe(error: BaseException) -> JsonObject:
+    """Return what the log keeps of an exception; of a lost result, our own error, it needs no traceback."""
+    if isinstance(error, ResultLostError):
+        detail = {"task": error.task, "nodeId": error.node_id}
+        return {"code": RESULT_LOST, "message": _text_of(error), "detail": detail}
+    remote = getattr(error, "remote_traceback", None)
+    text = remote or "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
+    return {"code": type(error).__name__, "message": _text_of(error), "detail": {"traceback": writable(text)}}
+
+
+def internal_error(error: BaseException) -> JsonObject:
+    """Return what the log keeps of an error of this package."""
+    said = describe(error)
+    message = f"pyoco-server failed at this node, not the function of its task: {said['code']}: {said['message']}"
+    return {**said, "code": "INTERNAL_ERROR", "message": message}
+
+
+def _text_of(error: BaseException) -> str:
+    return writable(text_of(error))
+
+
+def pause(backoff: Backoff, failures: int, chance: random.Random) -> float:
+    """Seconds until the next attempt, after ``failures`` of them."""
+    grown = backoff.delay_sec
+    if backoff.kind is BackoffKind.EXPONENTIAL:
+        # The exponent is bounded so that a very patient flow does not overflow a float on its way to the cap.
+        grown *= backoff.factor ** min(failures - 1, 1_000 if backoff.factor <= 1 else 200)
+    capped = min(grown, backoff.cap_sec)
+    return capped * (1 - backoff.jitter * chance.random())

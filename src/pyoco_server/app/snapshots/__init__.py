@@ -1,0 +1,1 @@
+"""Snapshots: projected from the log, stored, indexed."""

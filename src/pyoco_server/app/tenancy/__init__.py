@@ -1,0 +1,1 @@
+"""The ports as one tenant sees them."""

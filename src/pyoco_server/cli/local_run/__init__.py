@@ -1,0 +1,1 @@
+"""``pyoco-client run``: one run in this process, shown in the terminal."""

@@ -1,0 +1,1 @@
+"""What the three commands share: arguments, output, errors, signals."""

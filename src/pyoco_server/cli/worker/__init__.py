@@ -1,0 +1,1 @@
+"""The ``pyoco-worker`` command."""

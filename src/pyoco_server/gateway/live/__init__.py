@@ -1,0 +1,1 @@
+"""Watchers of runs, and what they are sent."""

@@ -1,0 +1,202 @@
+"""Authentication: every request must present its API key before anything of it is read.
+
+This module lists the open paths and the scopes of the others. A path that is not listed needs a key, too.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pyoco_server.app.api_keys.cache import KeyCache
+from pyoco_server.app.api_keys.errors import ApiKeyRefusedError, ApiKeyRequiredError, ScopeMissingError
+from pyoco_server.app.api_keys.format import KeyScope, key_id_of
+from pyoco_server.app.ports import UnavailableError
+from pyoco_server.app.ports.keys import StoredKey
+from pyoco_server.errors import PyocoServerError
+from pyoco_server.gateway.errors import answer_to
+from pyoco_server.gateway.key_limits import LimitReachedError
+from pyoco_server.gateway.principal import STRANGER, Principal
+from pyoco_server.gateway.services import Awaited, Services, services_of
+from pyoco_server.logs import log_error
+
+OPEN_PATHS: Final = frozenset({"/", "/health", "/health/ready"})
+OPEN_FOLDER: Final = "/static/"
+
+SCOPES: Final = {
+    "runs": KeyScope.RUNS,
+    "executions": KeyScope.RUNS,
+    "graphs": KeyScope.RUNS,
+    "workers": KeyScope.OPERATE,
+    "metrics": KeyScope.OPERATE,
+    "dlq": KeyScope.OPERATE,
+    "wheels": KeyScope.WHEELS,
+}
+"""The scope by the first part of the path."""
+
+ANY_KEY: Final = frozenset({"docs", "openapi.json"})
+"""The description of the API: any key opens it, whatever its scopes."""
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no key: only the dashboard, where users enter their key, and the health checks."""
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+
+
+def scope_for(path: str) -> KeyScope | None:
+    """Return the scope that a path needs; None if any key opens it (it is not found, or describes the API)."""
+    _, first, *others = path.split("/")
+    if first in {"runs", "executions"} and len(others) == 2 and others[1] == "archive":
+        return KeyScope.OPERATE
+    return SCOPES.get(first)
+
+
+_log = logging.getLogger(__name__)
+_POLICY_VIOLATION: Final = 1008
+REFUSALS_SEC: Final = 60.0
+MOST_REFUSALS: Final = 100
+"""The most refusals that are logged as warnings in ``REFUSALS_SEC``; the others are logged at DEBUG."""
+
+
+class Authentication:
+    """Admits requests with a valid key, if keys are required."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._refusals = _Refusals()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        services: Services | Awaited = scope["app"].state.services
+        if services.settings.auth.mode == "none":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":  # no route has a websocket, and none is open without a key
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+        elif is_open(scope["path"]):
+            scope.setdefault("state", {})["principal"] = STRANGER
+            await self._app(scope, receive, send)
+        else:
+            await self._authenticate(services, scope, receive, send)
+
+    async def _authenticate(self, services: Services | Awaited, scope: Scope, receive: Receive, send: Send) -> None:
+        header = services.settings.auth.api_key_header
+        presented = [text.encode("latin-1") for text in Headers(scope=scope).getlist(header)]
+        try:
+            _check_is_one(presented, header)
+            services = services_of(services)
+            key = await self._recognised(services, scope, presented[0])
+            end = services.limits.admit(key.api_key_id, asyncio.get_running_loop().time())
+        except PyocoServerError as error:
+            if not isinstance(error, UnavailableError):
+                self._refusals.log(error, presented, scope)
+            await _refusal(scope, error)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["principal"] = Principal(
+            tenant_id=key.tenant_id, api_key_id=key.api_key_id, scopes=frozenset(key.scopes)
+        )
+        answer = _WatchedAnswer(services.key_ring, presented[0], send, on_stream=end)
+        try:
+            await self._app(scope, receive, answer.send)
+        except (ClientDisconnect, OSError):
+            if not answer.is_cut_off:
+                raise
+        finally:
+            end()
+
+    async def _recognised(self, services: Services, scope: Scope, presented: bytes) -> StoredKey:
+        key = await services.key_ring.recognise(presented)
+        needed = scope_for(scope["path"])
+        if needed is not None and needed not in key.scopes:
+            raise ScopeMissingError(needed.value, key.scopes)
+        return key
+
+
+def _check_is_one(presented: list[bytes], header: str) -> None:
+    if not any(presented):
+        raise ApiKeyRequiredError(f"send an API key in the header {header}")
+    if len(presented) > 1:
+        raise ApiKeyRefusedError("there is more than one API key in the request")
+
+
+class _WatchedAnswer:
+    """An answer while it is sent; a stream is closed when its key is withdrawn."""
+
+    def __init__(self, ring: KeyCache, presented: bytes, send: Send, *, on_stream: Callable[[], None]) -> None:
+        self._ring = ring
+        self._presented = presented
+        self._send = send
+        self._on_stream = on_stream
+        self._is_stream = False
+        self._chunks = 0
+        self.is_cut_off = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer, unless the key was withdrawn."""
+        if message["type"] == "http.response.start":
+            self._is_stream = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+            if self._is_stream:  # streams are limited by the hub
+                self._on_stream()
+        elif self._chunks and not await self._still_counts():
+            self.is_cut_off = True
+            if self._is_stream:
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            raise OSError("the API key is no longer valid")
+        else:
+            self._chunks += 1
+        await self._send(message)
+
+    async def _still_counts(self) -> bool:
+        try:
+            return await self._ring.still_counts(self._presented)
+        except UnavailableError:
+            return False
+
+
+class _Refusals:
+    """Logs refused requests, at most ``MOST_REFUSALS`` of a minute as warnings: guessed keys must not fill the disk."""
+
+    def __init__(self) -> None:
+        self._since = -math.inf
+        self._logged = 0
+
+    def log(self, error: PyocoServerError, presented: list[bytes], scope: Scope) -> None:
+        """Log a refusal without secrets: neither the key nor the path, which may contain one."""
+        now = asyncio.get_running_loop().time()
+        if now - self._since >= REFUSALS_SEC:
+            self._since, self._logged = now, 0
+        self._logged += 1
+        client = scope.get("client")
+        log_error(
+            _log,
+            error.err_id or "ERR-PYOCO-0015",
+            action="request_refused",
+            exc=error,
+            level=logging.WARNING if self._logged <= MOST_REFUSALS else logging.DEBUG,
+            one_line=True,
+            reason=str(error),
+            api_key_id=key_id_of(presented[0]) if presented else None,
+            remote_addr=client[0] if client else None,
+            **(
+                {"note": "more refusals of this minute are logged at DEBUG only"}
+                if self._logged == MOST_REFUSALS
+                else {}
+            ),
+        )
+
+
+def _refusal(scope: Scope, error: PyocoServerError) -> Response:
+    answer = answer_to(scope, error, is_logged=not isinstance(error, UnavailableError))
+    if isinstance(error, LimitReachedError):
+        answer.headers["Retry-After"] = str(error.retry_after_sec)
+    if isinstance(error, ApiKeyRequiredError):
+        answer.headers["WWW-Authenticate"] = "ApiKey"
+    return answer

@@ -1,0 +1,79 @@
+"""Ends runs without their flows, from the log alone, and writes their last snapshots."""
+
+from collections.abc import Callable
+
+from pyoco_server.app.ports import EventLog, Snapshots, StoredSnapshot, head_of
+from pyoco_server.app.runtime.execution import Decision, Execution
+from pyoco_server.app.runtime.run import RunServices
+from pyoco_server.app.snapshots.foreign import foreign_snapshot
+from pyoco_server.app.snapshots.projection import WORKER, RunProjection
+from pyoco_server.app.snapshots.status import RunStatus, run_status
+from pyoco_server.app.wheels.used import WHEELS
+from pyoco_server.core import Actor, graph_from_log
+from pyoco_server.core.json_codec import JsonObject
+from pyoco_server.worker.active_run import SnapshotWriter
+from pyoco_server.worker.loaded_run import LoadedRun
+
+
+class RunFinisher:
+    """Ends runs that no worker drives."""
+
+    def __init__(
+        self, log: EventLog, snapshots: Snapshots, services: RunServices, actor: Actor, *, max_snapshot_bytes: int
+    ) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._services = services
+        self._actor = actor
+        self._max_snapshot_bytes = max_snapshot_bytes
+
+    async def fail(self, known: LoadedRun, code: str, reason: str, message: str) -> RunStatus:
+        """End the run as failed, unless a cancel was first, and write its snapshot."""
+        detail: JsonObject = {WORKER: self._actor.id}
+        if self._services.wheels:
+            detail[WHEELS] = dict(self._services.wheels)
+        error = {"code": code, "message": message, "detail": detail}
+        return await self._end(known, lambda execution: execution.failing(self._actor, reason, error))
+
+    async def end_cancel(self, known: LoadedRun) -> RunStatus:
+        """End a requested cancel without waiting for nodes at work, whose workers are gone, and write the snapshot.
+
+        What has ended already stays as it is.
+        """
+        return await self._end(known, lambda execution: execution.ended_now)
+
+    async def bring_snapshot_up_to_date(self, known: LoadedRun) -> None:
+        """Write the snapshot of an ended run if it is behind the log: the process that ended the run may have died."""
+        stored = await self._snapshots.read(known.state.execution_id)
+        if stored is None or stored.position < known.position or head_of(stored.body).is_foreign:
+            projection = RunProjection(known.state.execution_id)
+            projection.listen(known.events, known.state)
+            await self._writer(projection, known.position).write()
+
+    async def _end(self, known: LoadedRun, decision: Callable[[Execution], Decision]) -> RunStatus:
+        services, run_id = self._services, known.state.execution_id
+        execution = Execution(
+            run_id, graph_from_log(known.events), log=self._log, clock=services.clock, new_id=services.new_id
+        )
+        projection = RunProjection(run_id)
+        execution.subscribe(projection.listen)
+        execution.begin_at(known.events, known.position)
+        await execution.decide(decision(execution))
+        writer = self._writer(projection, execution.position)
+
+        async def adopt(stored: StoredSnapshot) -> None:
+            foreign = foreign_snapshot(stored)
+            claimed = foreign.decision_of_worker(execution) if foreign is not None else None
+            if claimed is not None:
+                await execution.decide(claimed)
+                writer.position = execution.position
+
+        writer.on_foreign = adopt
+        await writer.write()
+        return run_status(execution.state)
+
+    def _writer(self, projection: RunProjection, position: int) -> SnapshotWriter:
+        clock, max_bytes = self._services.clock, self._max_snapshot_bytes
+        writer = SnapshotWriter(projection, self._snapshots, clock, max_bytes=max_bytes)
+        writer.position = position
+        return writer

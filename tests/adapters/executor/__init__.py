@@ -1,0 +1,1 @@
+"""The executor, with real threads and real processes."""

@@ -1,0 +1,1 @@
+"""The how-to guides work, and the files in deploy/ are valid."""

@@ -1,0 +1,1 @@
+"""The documentation is complete and current, its links work, and its examples are real."""

@@ -1,1 +1,0 @@
-"""The documentation: complete, current, with links that lead somewhere and examples that happened."""

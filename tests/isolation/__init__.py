@@ -1,1 +1,0 @@
-"""Where user functions run: real threads, real processes."""
