@@ -179,10 +179,17 @@ def test_a_submission_that_is_not_accepted_leaves_no_run(bench: Bench, name: str
                 await until_none_exists(given, run_ids)
         assert refused > len(ALL) / 2
 
-        async def all_are_listed() -> bool:  # a snapshot that was not written is written by the sweep
-            return await listed(given) - before == accepted
+        found = set[str]()
 
-        await eventually(all_are_listed)
+        async def all_are_listed() -> bool:  # a snapshot that was not written is written by the sweep
+            found.clear()
+            found.update(await listed(given) - before)
+            return found == accepted
+
+        try:
+            await eventually(all_are_listed)
+        finally:
+            assert (found - accepted, accepted - found) == (set(), set())
 
     bench.run(body)
 

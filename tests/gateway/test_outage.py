@@ -44,6 +44,8 @@ BODIES: dict[str, Any] = {
     "PATCH /workers/{worker_id}": {"json": {"hidden": True}},
     "POST /wheels": {"files": WHEEL},
 }
+REFUSED_WITHIN_SEC = 1.8
+"""Less than the least time that a request waits for a reply of NATS, and much more than a refusal takes."""
 IDS = {"run_id": "r", "execution_id": "r", "node_id": "n", "graph_id": "g", "worker_id": "w", "sequence": "1"}
 
 
@@ -96,10 +98,13 @@ def test_every_route_says_that_nats_is_away_and_works_again(own_nats: NatsServer
         asked = [*routes(stand)]
         assert len(asked) > 30
         for method, path in asked:
-            began = time.monotonic()
-            answer = ask(client, method, path)
+            took = list[float]()
+            while not took or (min(took) >= REFUSED_WITHIN_SEC and len(took) < 3):  # a busy machine delays some of them
+                began = time.monotonic()
+                answer = ask(client, method, path)
+                took.append(time.monotonic() - began)
             error = check_error(answer, 503, "ERR-PYOCO-0003")
-            assert time.monotonic() - began < 1.0, f"{method} {path}"
+            assert min(took) < REFUSED_WITHIN_SEC, f"{method} {path}"
             assert error["message"] == "NATS is not available"
             assert answer.headers["Retry-After"] == "1"
         assert client.get("/health").json() == {"status": "ok"}
