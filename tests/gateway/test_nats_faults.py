@@ -17,7 +17,7 @@ import nats.js.errors
 import pytest
 
 from pyoco_server.app.ports import RunQuery
-from pyoco_server.app.runs.creation import was_retracted
+from pyoco_server.app.snapshots.status import was_retracted
 from pyoco_server.core import fold
 from pyoco_server.gateway.services import Services
 from pyoco_server.gateway.timeouts import LONGEST_SEC

@@ -7,8 +7,8 @@ import msgspec
 
 from pyoco_server.app.ports import LOG_STATUS, RunQuery
 from pyoco_server.app.runs.commands import KEY
-from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.app.snapshots.projection import RunProjection
+from pyoco_server.app.snapshots.status import was_retracted
 from pyoco_server.core import Event, ExecutionState, fold, read_graph
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
 from pyoco_server.core.state import initial_state

@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from pyoco_server import options, wait
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.app.snapshots.projection import RunProjection
+from pyoco_server.app.snapshots.status import was_retracted
 from pyoco_server.core import CommandRejected, Event, fold
 from pyoco_server.core.payloads import NodeSucceeded
 from tests.app.runtime.flows import Calls, approval_flow, fan_flow, program_flow

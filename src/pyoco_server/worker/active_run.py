@@ -1,4 +1,4 @@
-"""A run that this worker drives: the run, its job, and the writer that keeps its snapshot up to date."""
+"""A run that this worker drives: the run, its job, and its snapshot, which is written when the run changes."""
 
 import asyncio
 import logging
@@ -9,18 +9,16 @@ from typing import Final
 from pyoco_server.app.ports import (
     Clock,
     Delivery,
-    ForeignSnapshotError,
-    Snapshots,
+    SnapshotReader,
     StoredSnapshot,
     TooLargeError,
     UnavailableError,
 )
-from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.app.runtime.driver import DriveOutcome
 from pyoco_server.app.runtime.run import Run
-from pyoco_server.app.snapshots.codec import fitted
 from pyoco_server.app.snapshots.foreign import foreign_snapshot
 from pyoco_server.app.snapshots.projection import RunProjection
+from pyoco_server.app.snapshots.writer import Ownership, SnapshotWriter
 from pyoco_server.core import Event, ExecutionState
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.core.payloads import ExecutionCancelRequested
@@ -37,22 +35,20 @@ PACE_SEC: Final = 0.1
 LOOK_SEC: Final = 0.25
 """When a task ends, the snapshot is read unless it was read, or written over a known revision, this recently."""
 
-_MOST_TRIES: Final = 20
-
 OnForeign = Callable[[StoredSnapshot], Awaitable[None]]
 """Commits what a foreign snapshot claims."""
 
 
-class SnapshotWriter:
-    """Writes a run's snapshot when it changes; of changes in quick succession, the last."""
+class PacedSnapshot:
+    """The snapshot of a run that this worker drives, written when the run changes; of quick changes, the last."""
 
     def __init__(
         self,
         projection: RunProjection,
-        snapshots: Snapshots,
+        snapshots: SnapshotReader,
+        writer: SnapshotWriter,
         clock: Clock,
         *,
-        max_bytes: int,
         revision: int | None = None,
     ) -> None:
         """``revision``: that of the stored snapshot, if it is known to be no newer than the log that we have read."""
@@ -64,10 +60,10 @@ class SnapshotWriter:
         self.known_at = -math.inf
         """When the stored snapshot was last known to be ours, on the loop's clock."""
         self.position = 0
-        self._projection = projection
+        self.projection = projection
         self._snapshots = snapshots
+        self._writer = writer
         self._clock = clock
-        self._max_bytes = max_bytes
         self._revision = revision
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -92,52 +88,34 @@ class SnapshotWriter:
         self._stop_timer()
         async with self._lock:
             self._dirty = False
-            if was_retracted(self._projection.state):
-                await self._snapshots.delete(self._projection.state.execution_id)
-                return
-            for _ in range(_MOST_TRIES):
-                try:
-                    await self._write()
-                except ForeignSnapshotError as error:
-                    await self._adopt(error.stored)
-                else:
-                    return
-            run_id = self._projection.state.execution_id
-            raise UnavailableError(f"other programs changed the snapshot of '{run_id}' {_MOST_TRIES} times")
+            try:
+                self._revision = await self._writer.write(self, revision=self._revision)
+            except TooLargeError as error:
+                run_id = self.projection.state.execution_id
+                log_error(_log, "ERR-PYOCO-0010", action="snapshot_refused", exc=error, run_id=run_id)
+            else:
+                self.known_at = asyncio.get_running_loop().time()
 
-    async def _write(self) -> None:
-        """Write once; ForeignSnapshotError if another program wrote what is stored since we last read it."""
-        position, run_id = self.position, self._projection.state.execution_id
-        snapshot = self._projection.snapshot(
-            position=position,
-            heartbeat_at=self._clock.now().timestamp(),
-            driven_by=self.driven_by,
-            released_at=position if self.driven_by is None else None,
-            held=self.held,
-        )
-        body = fitted(snapshot, self._max_bytes)
-        try:
-            written = await self._snapshots.write(run_id, body, position=position, revision=self._revision)
-        except TooLargeError as error:
-            log_error(_log, "ERR-PYOCO-0010", action="snapshot_refused", exc=error, run_id=run_id)
-            return
-        self._revision = written  # None: a newer one is stored, and the log will have what it shows
-        self.known_at = asyncio.get_running_loop().time()
+    def ownership(self, stored: StoredSnapshot | None) -> Ownership:  # noqa: ARG002 the owner knows without reading
+        """Return what this worker says of itself."""
+        return Ownership(self._clock.now().timestamp(), self.driven_by, self.driven_by is None, self.held)
+
+    async def may_replace(self, stored: StoredSnapshot) -> bool:
+        """Commit what a foreign snapshot claims; then it is replaced."""
+        if self.on_foreign is not None:
+            await self.on_foreign(stored)
+        return True
 
     async def look(self) -> None:
         """Read the stored snapshot, and commit what a foreign program wrote there."""
         self.known_at = asyncio.get_running_loop().time()
-        stored = await self._snapshots.read(self._projection.state.execution_id)
+        stored = await self._snapshots.read(self.projection.state.execution_id)
         if foreign_snapshot(stored) is None or stored is None:
             return
         async with self._lock:
-            await self._adopt(stored)
+            await self.may_replace(stored)
+            self._revision = stored.revision if stored.position <= self.position else None
         self.changed()
-
-    async def _adopt(self, stored: StoredSnapshot) -> None:
-        if self.on_foreign is not None:
-            await self.on_foreign(stored)
-        self._revision = stored.revision if stored.position <= self.position else None
 
     def close(self) -> None:
         """Cancel the write that is due."""
@@ -171,7 +149,7 @@ class ActiveRun:
         self,
         run: Run,
         projection: RunProjection,
-        writer: SnapshotWriter,
+        snapshot: PacedSnapshot,
         delivery: Delivery,
         *,
         look_sec: float = LOOK_SEC,
@@ -180,44 +158,44 @@ class ActiveRun:
         self.run = run
         self.projection = projection
         self.delivery = delivery
-        self._writer = writer
+        self._snapshot = snapshot
         self._look_sec = look_sec
-        writer.on_foreign = self._on_foreign
-        writer.known_at = asyncio.get_running_loop().time()
+        snapshot.on_foreign = self._on_foreign
+        snapshot.known_at = asyncio.get_running_loop().time()
         run.at_boundary = self._at_boundary
         run.subscribe(self._on_commit)
 
     async def drive(self, driven_by: str) -> DriveOutcome:
         """Drive the run until it ends or nothing can run here, and write its snapshot before the job is settled."""
-        self._writer.driven_by = driven_by
+        self._snapshot.driven_by = driven_by
         try:
             rest = await self.run.drive_until_rest()
-            self._writer.driven_by = None
+            self._snapshot.driven_by = None
             if rest is not DriveOutcome.TAKEN_OVER:
-                await self._writer.write()
+                await self._snapshot.write()
                 if self.run.state.is_terminal:  # a cancel may have come with the snapshot
                     rest = DriveOutcome.ENDED
         finally:
-            self._writer.close()
-        self._writer.on_foreign = self.run.at_boundary = (
+            self._snapshot.close()
+        self._snapshot.on_foreign = self.run.at_boundary = (
             None  # breaks reference cycles: nothing is left for the garbage collector
         )
         return rest
 
     async def hold(self, held: JsonObject) -> None:
         """Write that the run is held, and for which code; UnavailableError if the outcome is unknown."""
-        self._writer.held = held
-        await self._writer.write()
+        self._snapshot.held = held
+        await self._snapshot.write()
 
     async def hand_back(self) -> None:
         """Record in the log and in the snapshot that this worker releases the run; best effort.
 
         If the log cannot be written, the tasks at work are counted as crashed once.
         """
-        self._writer.driven_by = None
+        self._snapshot.driven_by = None
         try:
             await self.run.hand_back()
-            await self._writer.write()
+            await self._snapshot.write()
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="hand_back_untold", exc=error, level=logging.WARNING)
 
@@ -226,7 +204,7 @@ class ActiveRun:
         try:
             await self.run.catch_up()
             if not self.run.state.is_terminal:
-                await self._writer.write()
+                await self._snapshot.write()
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="heartbeat_failed", exc=error, level=logging.WARNING)
 
@@ -242,10 +220,10 @@ class ActiveRun:
 
         Best effort: the task's result is not lost because the snapshot cannot be read.
         """
-        if asyncio.get_running_loop().time() - self._writer.known_at < self._look_sec:
+        if asyncio.get_running_loop().time() - self._snapshot.known_at < self._look_sec:
             return
         try:
-            await self._writer.look()
+            await self._snapshot.look()
         except UnavailableError:
             _log.debug("the snapshot was not read", extra={"action": "snapshot_not_read"})
 
@@ -256,12 +234,12 @@ class ActiveRun:
         events = await execution.decide(decision) if decision is not None else []
         if events and self.projection.state is not execution.state:  # the run has ended, and its listeners are gone
             self.projection.listen(events, execution.state)
-            self._writer.position = self.run.position
+            self._snapshot.position = self.run.position
 
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
         self.projection.listen(events, state)
-        self._writer.position = self.run.position
+        self._snapshot.position = self.run.position
         if state.is_cancel_requested and any(type(event.payload) is ExecutionCancelRequested for event in events):
-            self._writer.others_write()  # the process that requests a cancel writes it; ours would delay the end
+            self._snapshot.others_write()  # the process that requests a cancel writes it; ours would delay the end
         else:
-            self._writer.changed()
+            self._snapshot.changed()

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pyoco_server.app.ports import Delivery, EventLog, Snapshots, TooLargeError, UnavailableError
+from pyoco_server.app.ports import Delivery, EventLog, SnapshotReader, Snapshots, TooLargeError, UnavailableError
 from pyoco_server.app.recovery.dead_letter import DELIVERIES_USED_UP, DeadReason, used_up
 from pyoco_server.app.recovery.quarantine_history import lost_workers
 from pyoco_server.app.runs.job import InvalidJobError, Job, decode_job
@@ -28,9 +28,10 @@ from pyoco_server.app.runtime.run import Run, RunServices
 from pyoco_server.app.runtime.run_input import PLATFORM, RunInput
 from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.app.snapshots.status import RunStatus, cancel_mode, is_parked, run_status
+from pyoco_server.app.snapshots.writer import SnapshotWriter
 from pyoco_server.core import Actor, ActorKind, CancelMode, ExecutionState, NodeStatus
 from pyoco_server.logs import log_context, log_error
-from pyoco_server.worker.active_run import LOOK_SEC, ActiveRun, SnapshotWriter
+from pyoco_server.worker.active_run import LOOK_SEC, ActiveRun, PacedSnapshot
 from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, NoFlow, Resolved
 from pyoco_server.worker.hand_over import candidates
 from pyoco_server.worker.loaded_run import LoadedRun, RunLookup
@@ -86,19 +87,14 @@ class JobHandler:
         self.running: dict[str, ActiveRun] = {}
         self.gate = SlotGate()
         self._log = log
-        self._snapshots = snapshots
+        self._snapshots: SnapshotReader = snapshots
+        self._writer = writer = SnapshotWriter(snapshots, max_bytes=options.max_snapshot_bytes)
         self._services = services
         self._flows = flows
         self._presence = presence
         self._options = options
-        self._lookup = RunLookup(log, snapshots, services, fresh_sec=3 * options.run_heartbeat_interval_sec)
-        self._finisher = RunFinisher(
-            log,
-            snapshots,
-            services,
-            Actor(ActorKind.SYSTEM, options.worker_id),
-            max_snapshot_bytes=options.max_snapshot_bytes,
-        )
+        self._lookup = RunLookup(log, snapshots, writer, services, fresh_sec=3 * options.run_heartbeat_interval_sec)
+        self._finisher = RunFinisher(log, snapshots, writer, services, Actor(ActorKind.SYSTEM, options.worker_id))
 
     async def handle(self, delivery: Delivery) -> Handled:
         """Handle the job, and return how to settle it; an error becomes a settlement, too."""
@@ -346,16 +342,11 @@ class JobHandler:
         is_new = len(known.events) == 1 and delivery.times_delivered == 1 and not job.declined_by
         run = Run(run_id, model, functions, self._services, late_sec=LATE_SEC, is_sole_owner=is_new)
         projection = RunProjection(run_id)
-        writer = SnapshotWriter(
-            projection,
-            self._snapshots,
-            self._services.clock,
-            max_bytes=self._options.max_snapshot_bytes,
-            revision=known.revision,
-        )
+        clock, revision = self._services.clock, known.revision
+        snapshot = PacedSnapshot(projection, self._snapshots, self._writer, clock, revision=revision)
         # A foreign job may come from a platform without a gateway of ours, which would see cancels of other gateways.
         look_sec = LOOK_SEC if job.log_position is not None else 0.0
-        driven = ActiveRun(run, projection, writer, delivery, look_sec=look_sec)
+        driven = ActiveRun(run, projection, snapshot, delivery, look_sec=look_sec)
         run.begin_at(known.events, known.position)
         self.running[run_id] = driven
         return driven

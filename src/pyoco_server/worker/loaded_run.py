@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pyoco_server.app.ports import Delivery, EventLog, Snapshots
+from pyoco_server.app.ports import Delivery, EventLog, SnapshotReader, head_of
 from pyoco_server.app.runs.creation import RunCreator
 from pyoco_server.app.runs.job import Job
 from pyoco_server.app.runtime.execution import Execution
 from pyoco_server.app.runtime.run import RunServices
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.app.snapshots.codec import json_object
-from pyoco_server.app.snapshots.foreign import foreign_snapshot
+from pyoco_server.app.snapshots.foreign import adopt_claim
 from pyoco_server.app.snapshots.projection import RELEASED_AT
 from pyoco_server.app.snapshots.status import has_owner
+from pyoco_server.app.snapshots.writer import SnapshotWriter
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold, graph_from_log, initial_state
 from pyoco_server.core.json_codec import JsonObject
 
@@ -38,13 +39,21 @@ class LoadedRun(NamedTuple):
 class RunLookup:
     """Loads runs, and reads who owns them."""
 
-    def __init__(self, log: EventLog, snapshots: Snapshots, services: RunServices, *, fresh_sec: float) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        snapshots: SnapshotReader,
+        writer: SnapshotWriter,
+        services: RunServices,
+        *,
+        fresh_sec: float,
+    ) -> None:
         """``fresh_sec``: an owner whose last heartbeat is no older than that is alive."""
         self._log = log
         self._snapshots = snapshots
         self._services = services
         self._fresh_sec = fresh_sec
-        self._creator = RunCreator(log=log, snapshots=snapshots, clock=services.clock, new_id=services.new_id)
+        self._creator = RunCreator(log=log, writer=writer, clock=services.clock, new_id=services.new_id)
 
     async def of(self, job: Job, delivery: Delivery) -> LoadedRun | None:
         """Load a new run from its job, any other from its log; create the run of a foreign producer's job.
@@ -68,10 +77,9 @@ class RunLookup:
         """Append to the log what another program claims in the snapshot."""
         run_id, services = known.state.execution_id, self._services
         stored = await self._snapshots.read(run_id)
-        foreign = foreign_snapshot(stored)
         if stored is None:
             return known
-        if foreign is None:
+        if not head_of(stored.body).is_foreign:
             return known._replace(revision=stored.revision if stored.position <= known.position else None)
         execution = Execution(
             run_id, graph_from_log(known.events), log=self._log, clock=services.clock, new_id=services.new_id
@@ -79,10 +87,8 @@ class RunLookup:
         events = list(known.events)
         execution.begin_at(known.events, known.position)
         execution.subscribe(lambda more, _: events.extend(more))
-        is_alive = foreign.shows_life(services.clock.now().timestamp(), self._fresh_sec)
-        decision = foreign.decision(execution, is_alive=is_alive)
-        if decision is not None and not known.state.is_terminal:
-            await execution.decide(decision)
+        now = services.clock.now().timestamp()
+        is_alive = await adopt_claim(execution, stored, now=now, fresh_sec=self._fresh_sec)
         return LoadedRun(events, execution.position, execution.state, is_alive, stored.revision)
 
     async def read(self, run_id: str) -> LoadedRun:

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 
-from pyoco_server.app.ports import EventLog, Snapshots, StoredSnapshot, head_of
+from pyoco_server.app.ports import EventLog, SnapshotReader, StoredSnapshot, head_of
 from pyoco_server.app.runtime.execution import Decision, Execution
 from pyoco_server.app.runtime.run import RunServices
-from pyoco_server.app.snapshots.foreign import foreign_snapshot
+from pyoco_server.app.snapshots.foreign import adopt_claim_at_end
 from pyoco_server.app.snapshots.projection import WORKER, RunProjection
 from pyoco_server.app.snapshots.status import RunStatus, run_status
+from pyoco_server.app.snapshots.writer import SnapshotWriter
 from pyoco_server.app.wheels.used import WHEELS
 from pyoco_server.core import Actor, graph_from_log
 from pyoco_server.core.json_codec import JsonObject
-from pyoco_server.worker.active_run import SnapshotWriter
+from pyoco_server.worker.active_run import PacedSnapshot
 from pyoco_server.worker.loaded_run import LoadedRun
 
 
@@ -19,13 +20,13 @@ class RunFinisher:
     """Ends runs that no worker drives."""
 
     def __init__(
-        self, log: EventLog, snapshots: Snapshots, services: RunServices, actor: Actor, *, max_snapshot_bytes: int
+        self, log: EventLog, snapshots: SnapshotReader, writer: SnapshotWriter, services: RunServices, actor: Actor
     ) -> None:
         self._log = log
         self._snapshots = snapshots
+        self._writer = writer
         self._services = services
         self._actor = actor
-        self._max_snapshot_bytes = max_snapshot_bytes
 
     async def fail(self, known: LoadedRun, code: str, reason: str, message: str) -> RunStatus:
         """End the run as failed, unless a cancel was first, and write its snapshot."""
@@ -48,7 +49,7 @@ class RunFinisher:
         if stored is None or stored.position < known.position or head_of(stored.body).is_foreign:
             projection = RunProjection(known.state.execution_id)
             projection.listen(known.events, known.state)
-            await self._writer(projection, known.position).write()
+            await self._snapshot(projection, known.position).write()
 
     async def _end(self, known: LoadedRun, decision: Callable[[Execution], Decision]) -> RunStatus:
         services, run_id = self._services, known.state.execution_id
@@ -59,21 +60,17 @@ class RunFinisher:
         execution.subscribe(projection.listen)
         execution.begin_at(known.events, known.position)
         await execution.decide(decision(execution))
-        writer = self._writer(projection, execution.position)
+        snapshot = self._snapshot(projection, execution.position)
 
         async def adopt(stored: StoredSnapshot) -> None:
-            foreign = foreign_snapshot(stored)
-            claimed = foreign.decision_of_worker(execution) if foreign is not None else None
-            if claimed is not None:
-                await execution.decide(claimed)
-                writer.position = execution.position
+            await adopt_claim_at_end(execution, stored)
+            snapshot.position = execution.position
 
-        writer.on_foreign = adopt
-        await writer.write()
+        snapshot.on_foreign = adopt
+        await snapshot.write()
         return run_status(execution.state)
 
-    def _writer(self, projection: RunProjection, position: int) -> SnapshotWriter:
-        clock, max_bytes = self._services.clock, self._max_snapshot_bytes
-        writer = SnapshotWriter(projection, self._snapshots, clock, max_bytes=max_bytes)
-        writer.position = position
-        return writer
+    def _snapshot(self, projection: RunProjection, position: int) -> PacedSnapshot:
+        snapshot = PacedSnapshot(projection, self._snapshots, self._writer, self._services.clock)
+        snapshot.position = position
+        return snapshot

@@ -13,8 +13,8 @@ from pyoco_server.adapters.jetstream.primitives.names import Names
 from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
 from pyoco_server.app.recovery import reconciler as sweeping
 from pyoco_server.app.recovery.exhausted_jobs import LOOK_SEC
-from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.app.runs.submit import Submission
+from pyoco_server.app.snapshots.status import was_retracted
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.bootstrap.platform import Platform, open_platform, submitter
 from pyoco_server.core import Actor, ActorKind, fold

@@ -4,8 +4,8 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.runs.creation import NOT_ACCEPTED, was_retracted
 from pyoco_server.app.snapshots.lag import SnapshotLag
+from pyoco_server.app.snapshots.status import NOT_ACCEPTED, was_retracted
 from tests.app.recovery.swept import CREATION, SENDER, Swept, desk_with_graph, sweeping
 from tests.app.runtime.flows import Calls
 from tests.worker.faulty import Fault

@@ -8,9 +8,9 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.ports import LogConflictError, TooLargeError, UnavailableError
-from pyoco_server.app.runs.creation import NOT_ACCEPTED
 from pyoco_server.app.runs.job import decode_job
 from pyoco_server.app.runs.submit import SLOW_SEC, Submission
+from pyoco_server.app.snapshots.status import NOT_ACCEPTED
 from pyoco_server.worker.settlement import Ack
 from tests.app.runtime.flows import Calls
 from tests.worker.faulty import Fault, UndocumentedError

@@ -38,8 +38,20 @@ class ForeignSnapshotError(PyocoServerError):
         self.stored = stored
 
 
-class Snapshots(Protocol):
+class SnapshotReader(Protocol):
     """One snapshot for each run. The body is a JSON object with the run's ``log_position`` among its fields."""
+
+    async def read(self, run_id: str) -> StoredSnapshot | None:
+        """Return the newest snapshot; None if there is none."""
+        ...
+
+    async def sync(self) -> None:
+        """Return when all stored snapshots are durable, those of every writer; UnavailableError: unknown."""
+        ...
+
+
+class Snapshots(SnapshotReader, Protocol):
+    """Snapshots as their writer uses them (:mod:`pyoco_server.app.snapshots.writer`); all other code reads them."""
 
     async def write(
         self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
@@ -51,14 +63,6 @@ class Snapshots(Protocol):
         A write that is not urgent is durable only when :meth:`sync` has returned. ForeignSnapshotError: another program
         wrote what is stored, and ``revision`` is not its revision.
         """
-        ...
-
-    async def sync(self) -> None:
-        """Return when all stored snapshots are durable, those of every writer; UnavailableError: unknown."""
-        ...
-
-    async def read(self, run_id: str) -> StoredSnapshot | None:
-        """Return the newest snapshot; None if there is none."""
         ...
 
     async def forbid(self, run_id: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pyoco_server.app.ports import EventLog, Snapshots, UnavailableError, WorkerRecord, WorkerRegistry
+from pyoco_server.app.ports import EventLog, SnapshotReader, UnavailableError, WorkerRecord, WorkerRegistry
 from pyoco_server.app.ports.work_queue import InFlightJob, InFlightJobs
 from pyoco_server.app.ports.workers import Liveness, Sign
 from pyoco_server.app.recovery.worker_views import ACTIVE, LOST_INSTANCE
@@ -80,7 +80,7 @@ class DeadWorkers:
         jobs: InFlightJobs,
         registry: WorkerRegistry,
         log: EventLog,
-        snapshots: Snapshots,
+        snapshots: SnapshotReader,
         grace_sec: float,
     ) -> None:
         self._liveness = liveness

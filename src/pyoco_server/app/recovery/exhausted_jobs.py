@@ -16,7 +16,7 @@ from pyoco_server.app.ports import (
     DeadLetters,
     EventLog,
     NewId,
-    Snapshots,
+    SnapshotReader,
     TooLargeError,
     UnavailableError,
     WorkQueue,
@@ -24,12 +24,11 @@ from pyoco_server.app.ports import (
 from pyoco_server.app.ports.work_queue import ExhaustedJob, ExhaustedJobs
 from pyoco_server.app.recovery.dead_letter import DELIVERIES_USED_UP, DeadLetter, DeadReason, used_up
 from pyoco_server.app.recovery.quarantine_history import QuarantineHistory, lost_workers, mark_of, marked, starters
-from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.app.runs.job import InvalidJobError, Job, decode_job
 from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.app.snapshots.codec import json_object
-from pyoco_server.app.snapshots.status import RunStatus, has_owner, is_parked, run_status
+from pyoco_server.app.snapshots.status import RunStatus, has_owner, is_parked, run_status, was_retracted
 from pyoco_server.core import (
     Actor,
     ActorKind,
@@ -54,7 +53,7 @@ class ExhaustedJobSweep:
         *,
         jobs: ExhaustedJobs,
         log: EventLog,
-        snapshots: Snapshots,
+        snapshots: SnapshotReader,
         dead_letters: DeadLetters,
         desk: RunLog,
         queue: WorkQueue,

@@ -19,7 +19,7 @@ from pyoco_server.app.ports import (
     RunFilter,
     RunIndex,
     RunQuery,
-    Snapshots,
+    SnapshotReader,
     UnavailableError,
     WorkerRegistry,
     WorkQueue,
@@ -29,10 +29,9 @@ from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
 from pyoco_server.app.recovery.held_runs import HeldRuns
 from pyoco_server.app.recovery.snapshot_audit import SnapshotAudit
-from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
 from pyoco_server.app.snapshots.lag import SnapshotLag
-from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.app.snapshots.status import RunStatus, was_retracted
 from pyoco_server.core import Actor, ActorKind, CommandRejected
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.logs import log_error
@@ -80,7 +79,7 @@ class Reconciler:
         *,
         desk: RunLog,
         index: RunIndex,
-        snapshots: Snapshots,
+        snapshots: SnapshotReader,
         queue: WorkQueue,
         lagging: SnapshotLag,
         beginnings: Beginnings,
@@ -193,16 +192,10 @@ class Reconciler:
         if stored is not None and stored.position >= position:
             return
         run = await self._desk.open(run_id)
-        if was_retracted(run.execution.state):
-            await self._hide(run_id)
-        elif stored is not None or _was_accepted(run):
+        if stored is not None or was_retracted(run.execution.state) or _was_accepted(run):
             await self._desk.update_snapshot(run)
         else:
             self._orphans.setdefault(run_id, self._now())  # its submitter may still be about to write it
-
-    async def _hide(self, run_id: str) -> None:
-        """Delete the snapshot of a retracted run: the process that retracted it may have died before it did so."""
-        await self._snapshots.delete(run_id)
 
     async def find_orphans(self) -> None:
         """Find runs without a snapshot whose log was created while this gateway could not see it.
@@ -278,10 +271,7 @@ class Reconciler:
             return False
 
     async def _rescue(self, run_id: str) -> None:
-        if was_retracted((await self._desk.open(run_id)).execution.state):
-            await self._hide(run_id)
-        else:
-            await self._desk.rescue(run_id)
+        await self._desk.rescue(run_id)
 
     async def _each(self, found: Sequence[T], do: Callable[[T], Awaitable[object]], *, at_once: int = AT_ONCE) -> None:
         gate = asyncio.Semaphore(at_once)

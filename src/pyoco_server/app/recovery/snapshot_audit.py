@@ -9,10 +9,9 @@ import logging
 import math
 from typing import Final
 
-from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, Snapshots, UnavailableError, head_of
-from pyoco_server.app.runs.creation import was_retracted
+from pyoco_server.app.ports import Clock, Cursor, RunIndex, RunQuery, SnapshotReader, UnavailableError, head_of
 from pyoco_server.app.runs.run_log import RunLog, RunNotFoundError
-from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.app.snapshots.status import RunStatus, was_retracted
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.logs import log_error
 
@@ -26,7 +25,7 @@ class SnapshotAudit:
     """Visits the open runs, a few for each call, and pauses after each full pass."""
 
     def __init__(
-        self, *, desk: RunLog, index: RunIndex, snapshots: Snapshots, clock: Clock, interval_sec: float
+        self, *, desk: RunLog, index: RunIndex, snapshots: SnapshotReader, clock: Clock, interval_sec: float
     ) -> None:
         """``interval_sec``: the least time between the starts of two passes."""
         self._desk = desk
@@ -70,7 +69,6 @@ class SnapshotAudit:
         run = await self._desk.open(run_id)
         if stored is None:
             return
-        if was_retracted(run.execution.state):
-            await self._snapshots.delete(run_id)  # the process that retracted the run died before it did so
-        elif stored.position < run.execution.position or head_of(stored.body).is_foreign:
+        is_left = was_retracted(run.execution.state)  # the process that retracted the run died before it removed it
+        if is_left or stored.position < run.execution.position or head_of(stored.body).is_foreign:
             await self._desk.update_snapshot(run)

@@ -22,29 +22,24 @@ from pyoco_server.app.ports import (
     LogConflictError,
     NewId,
     NotStoredError,
-    Snapshots,
     TooLargeError,
     UnavailableError,
 )
 from pyoco_server.app.runtime.execution import Execution
 from pyoco_server.app.runtime.run_input import RunInput
+from pyoco_server.app.snapshots.status import NOT_ACCEPTED, was_retracted
+from pyoco_server.app.snapshots.writer import SnapshotWriter
 from pyoco_server.core import Actor, ActorKind, CancelMode, Commit, Event, ExecutionState, Graph, fold, graph_from_log
 from pyoco_server.core.commands import CancelExecution
 from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
-NOT_ACCEPTED: Final = "the submission was not accepted"
 _SUBMITTER: Final = Actor(ActorKind.SYSTEM, "submit")
 _FIRST_PAUSES_SEC: Final = (*[0.1] * 20, *[1.0] * 10)
 _PAUSE_SEC: Final = 10.0
 """Pause between attempts to retract in the background. The first pauses are short, to be quicker than a worker."""
 _MOST_TRIES: Final = 5
 """How often a log is read again to find out whether it was closed."""
-
-
-def was_retracted(state: ExecutionState) -> bool:
-    """Return whether the run was retracted: then nothing of it may be shown."""
-    return state.is_terminal and state.cancel_reason == NOT_ACCEPTED
 
 
 class Creation:
@@ -77,9 +72,9 @@ class _End(NamedTuple):
 class RunCreator:
     """Begins logs, and closes those of runs that were not accepted; in the background if that fails at first."""
 
-    def __init__(self, *, log: EventLog, snapshots: Snapshots, clock: Clock, new_id: NewId) -> None:
+    def __init__(self, *, log: EventLog, writer: SnapshotWriter, clock: Clock, new_id: NewId) -> None:
         self._log = log
-        self._snapshots = snapshots
+        self._writer = writer
         self._clock = clock
         self._new_id = new_id
         self._retracting: set[asyncio.Task[None]] = set()
@@ -150,25 +145,20 @@ class RunCreator:
         try:
             end = await self._close_log(creation)
         except Exception:
-            await self._remove_snapshot(creation)
+            await self._writer.prevent(creation.run_id)
             raise
         if end.is_accepted:  # a worker has ended it already
             return end.position
-        await self._remove_snapshot(creation)
+        await self._writer.prevent(creation.run_id)
         return None
 
     async def _retract_shared(self, creation: Creation) -> int | None:
-        is_seen = creation.may_be_seen and not await self._snapshots.forbid(creation.run_id)
+        is_seen = creation.may_be_seen and not await self._writer.prevent_first(creation.run_id)
         end = await self._close_log(creation, is_seen=is_seen)
         if was_retracted(end.state):
-            await self._snapshots.delete(creation.run_id)
+            await self._writer.remove(creation.run_id)
             return None
         return end.position if end.is_accepted else None
-
-    async def _remove_snapshot(self, creation: Creation) -> None:
-        """Remove the snapshot, including one that was written without an answer and has not arrived yet."""
-        if not await self._snapshots.forbid(creation.run_id):
-            await self._snapshots.delete(creation.run_id)
 
     async def _close_log(self, creation: Creation, *, is_seen: bool = False) -> _End:
         """Close the log with a cancel, unless the run was accepted."""

@@ -9,15 +9,14 @@ from pyoco_server.app.ports import (
     Cursor,
     RunIndexReader,
     RunQuery,
-    Snapshots,
+    SnapshotReader,
     StoredSnapshot,
     WorkerRecord,
     WorkerRegistry,
 )
-from pyoco_server.app.runs.creation import was_retracted
 from pyoco_server.app.runs.run_log import RunLog, RunNotFoundError
 from pyoco_server.app.snapshots.codec import SnapshotUnreadableError, json_object, readable
-from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.app.snapshots.status import RunStatus, was_retracted
 from pyoco_server.core.json_codec import JsonObject
 
 AT_ONCE: Final = 32
@@ -37,7 +36,7 @@ class _OwnedSnapshot(msgspec.Struct):
     tenant_id: str | None = None
 
 
-async def snapshot_of(snapshots: Snapshots, runs: RunLog, run_id: str) -> StoredSnapshot:
+async def snapshot_of(snapshots: SnapshotReader, runs: RunLog, run_id: str) -> StoredSnapshot:
     """Return the run's newest snapshot; RunNotFoundError if there is none.
 
     If another program damaged it, the log is folded instead; SnapshotUnreadableError if there is no log either.
@@ -71,7 +70,7 @@ async def _snapshot_from_log(runs: RunLog, damaged: StoredSnapshot) -> StoredSna
 
 
 async def snapshot_and_worker(
-    snapshots: Snapshots, runs: RunLog, workers: WorkerRegistry, run_id: str
+    snapshots: SnapshotReader, runs: RunLog, workers: WorkerRegistry, run_id: str
 ) -> tuple[JsonObject, WorkerRecord | None]:
     """Return the run's newest snapshot, and the record of the worker it names."""
     snapshot = readable(await snapshot_of(snapshots, runs, run_id))
@@ -79,7 +78,7 @@ async def snapshot_and_worker(
     return snapshot, await workers.get(worker_id) if isinstance(worker_id, str) and worker_id else None
 
 
-async def page_of_runs(index: RunIndexReader, snapshots: Snapshots, query: RunQuery, *, full: bool) -> RunListing:
+async def page_of_runs(index: RunIndexReader, snapshots: SnapshotReader, query: RunQuery, *, full: bool) -> RunListing:
     """Return a page of the runs that fit. ``full``: read their snapshots; a run without one keeps its summary."""
     found = await index.page(msgspec.structs.replace(query, limit=query.limit + 1))
     shown = found[: query.limit]
@@ -89,7 +88,7 @@ async def page_of_runs(index: RunIndexReader, snapshots: Snapshots, query: RunQu
     return RunListing(items, shown[-1].cursor if len(found) > query.limit else None)
 
 
-async def _snapshots_of(snapshots: Snapshots, summaries: list[JsonObject]) -> list[JsonObject]:
+async def _snapshots_of(snapshots: SnapshotReader, summaries: list[JsonObject]) -> list[JsonObject]:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(summary: JsonObject) -> JsonObject:

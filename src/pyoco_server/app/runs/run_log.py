@@ -16,24 +16,25 @@ from typing_extensions import override
 from pyoco_server.app.ports import (
     Clock,
     EventLog,
-    ForeignSnapshotError,
     NewId,
     NotStoredError,
+    SnapshotReader,
     Snapshots,
     StoredSnapshot,
     TooLargeError,
     UnavailableError,
     WorkQueue,
 )
-from pyoco_server.app.runs.creation import NOT_ACCEPTED, Creation, RunCreator, was_retracted
+from pyoco_server.app.runs.creation import Creation, RunCreator
 from pyoco_server.app.runs.job import Job, WakeUpQueue
 from pyoco_server.app.runtime.execution import Decision, Execution
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.app.runtime.wait_deadlines import deadline_error
-from pyoco_server.app.snapshots.codec import fitted, json_object, number, readable
-from pyoco_server.app.snapshots.foreign import cancelled_outside, cancelling, foreign_snapshot
-from pyoco_server.app.snapshots.projection import HELD, RELEASED_AT, RunProjection, read_hold
-from pyoco_server.app.snapshots.status import cancel_mode
+from pyoco_server.app.snapshots.codec import json_object, readable
+from pyoco_server.app.snapshots.foreign import adopt_claim, cancelled_outside, cancelling, foreign_snapshot
+from pyoco_server.app.snapshots.projection import HELD, RunProjection
+from pyoco_server.app.snapshots.status import NOT_ACCEPTED, cancel_mode
+from pyoco_server.app.snapshots.writer import Ownership, SnapshotWriter
 from pyoco_server.core import (
     Actor,
     ActorKind,
@@ -59,8 +60,6 @@ _OUTSIDE: Final = Actor(ActorKind.EXTERNAL, "snapshot")
 
 IN_HANDS_SEC: Final = 3.0
 """A heartbeat that is no older is a sign of life."""
-
-_MOST_TRIES: Final = 20
 
 
 class RunNotFoundError(PyocoServerError, KeyError):
@@ -113,13 +112,13 @@ class RunLog:
     ) -> None:
         """``in_hands_sec``: a worker that owns a run writes a heartbeat more often than that."""
         self._log = log
-        self._snapshots = snapshots
+        self._snapshots: SnapshotReader = snapshots
+        self._writer = SnapshotWriter(snapshots, max_bytes=max_snapshot_bytes)
         self._wake_ups = WakeUpQueue(queue, clock)
         self._clock = clock
         self._new_id = new_id
-        self._max_snapshot_bytes = max_snapshot_bytes
         self._in_hands_sec = in_hands_sec
-        self._creator = RunCreator(log=log, snapshots=snapshots, clock=clock, new_id=new_id)
+        self._creator = RunCreator(log=log, writer=self._writer, clock=clock, new_id=new_id)
 
     async def open(self, run_id: str) -> OpenRun:
         """Read a run; RunNotFoundError if there is none."""
@@ -292,24 +291,9 @@ class RunLog:
         snapshot. What another program wrote is appended to the log first, and is not overwritten where it must stay
         (:mod:`pyoco_server.app.snapshots.foreign`).
         """
-        run_id = run.execution.execution_id
-        stored = await self._snapshots.read(run_id)
-        for _ in range(_MOST_TRIES):
-            if stored is not None and stored.position > run.execution.position:  # its worker wrote first
-                return True
-            await self._adopt_claims(run, stored)
-            foreign, state = foreign_snapshot(stored), run.execution.state
-            if foreign is not None and foreign.stays(state):
-                return True
-            if foreign is not None and foreign.is_left_to_worker(state, run.events[-1], self._clock.now().timestamp()):
-                return False
-            try:
-                await self._replace(run, stored)
-            except ForeignSnapshotError as error:
-                stored = error.stored
-            else:
-                return True
-        raise UnavailableError(f"other programs changed the snapshot of '{run_id}' {_MOST_TRIES} times")
+        source = _OpenRunSource(run, self._clock, fresh_sec=self._in_hands_sec)
+        await self._writer.refresh(source)
+        return not source.is_left_to_worker
 
     async def reconcile(self, run_id: str, written: Sequence[StoredSnapshot] = ()) -> bool:
         """Bring log and snapshot together after other programs wrote the snapshot.
@@ -326,9 +310,6 @@ class RunLog:
                 return True
             await self.adopt(run_id, given, _OUTSIDE)
             run = await self.open(run_id)
-        if was_retracted(run.execution.state):
-            await self._snapshots.delete(run_id)
-            return True
         for stored in written:
             await self._adopt_claims(run, stored)
         return await self.write_snapshot(run)
@@ -346,35 +327,41 @@ class RunLog:
 
     async def _adopt_claims(self, run: OpenRun, stored: StoredSnapshot | None, *, only_ends: bool = False) -> bool:
         """Append what a foreign snapshot claims; return whether the run has not ended and its writer executes it."""
-        foreign = foreign_snapshot(stored)
-        if foreign is None:
-            return False
-        is_alive = foreign.shows_life(self._clock.now().timestamp(), self._in_hands_sec)
-        decision = foreign.decision(run.execution, is_alive=is_alive)
-        is_wanted = foreign.is_terminal or not only_ends
-        if decision is not None and is_wanted and not run.execution.state.is_terminal:
-            events = await run.execution.decide(decision)
-            if events:
-                types = [event.type.value for event in events]
-                _log.info(
-                    "appended to the log what another program wrote into the run's snapshot",
-                    extra={"action": "snapshot_adopted", "run_id": run.execution.execution_id, "events": types},
-                )
-        return is_alive and not run.execution.state.is_terminal
+        now = self._clock.now().timestamp()
+        return await adopt_claim(run.execution, stored, now=now, fresh_sec=self._in_hands_sec, only_ends=only_ends)
 
-    async def _replace(self, run: OpenRun, stored: StoredSnapshot | None) -> None:
-        """Replace ``stored``, which was read, by the snapshot of the log."""
-        position, said = run.execution.position, (json_object(stored.body) if stored is not None else None) or {}
-        snapshot = run.projection.snapshot(
-            position=position,
-            heartbeat_at=number(said.get("heartbeat_at")),
-            driven_by=said.get("driven_by"),
-            released_at=position if said.get(RELEASED_AT) == position else None,
-            held=read_hold(said),
-        )
-        body = fitted(snapshot, self._max_snapshot_bytes)
-        revision = stored.revision if stored is not None else 0
-        await self._snapshots.write(run.execution.execution_id, body, position=position, revision=revision)
+
+class _OpenRunSource:
+    """A run that this process does not own: its snapshot keeps what it says about the owner."""
+
+    def __init__(self, run: OpenRun, clock: Clock, *, fresh_sec: float) -> None:
+        self.projection = run.projection
+        self.is_left_to_worker = False
+        """Whether the worker that has just ended the run must see the foreign snapshot."""
+        self._run = run
+        self._clock = clock
+        self._fresh_sec = fresh_sec
+
+    @property
+    def position(self) -> int:
+        """Where the log ends."""
+        return self._run.execution.position
+
+    def ownership(self, stored: StoredSnapshot | None) -> Ownership:
+        """Return what the stored snapshot says."""
+        return Ownership.of(stored, self.position)
+
+    async def may_replace(self, stored: StoredSnapshot) -> bool:
+        """Append what the snapshot claims; it stays while its writer executes the run."""
+        now = self._clock.now().timestamp()
+        await adopt_claim(self._run.execution, stored, now=now, fresh_sec=self._fresh_sec)
+        foreign, state = foreign_snapshot(stored), self._run.execution.state
+        if foreign is None:
+            return True
+        if foreign.stays(state):
+            return False
+        self.is_left_to_worker = foreign.is_left_to_worker(state, self._run.events[-1], now)
+        return not self.is_left_to_worker
 
 
 @contextlib.contextmanager

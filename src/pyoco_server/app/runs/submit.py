@@ -6,7 +6,6 @@ submission that was not accepted has closed its log; then the key stands for the
 """
 
 import asyncio
-import contextlib
 import hashlib
 import uuid
 from datetime import datetime
@@ -17,19 +16,19 @@ import msgspec
 from pyoco_server.app.ports import (
     Clock,
     EventLog,
-    ForeignSnapshotError,
     LogConflictError,
     NewId,
     Snapshots,
     UnavailableError,
     WorkQueue,
 )
-from pyoco_server.app.runs.creation import NOT_ACCEPTED, Creation, RunCreator, was_retracted
+from pyoco_server.app.runs.creation import Creation, RunCreator
 from pyoco_server.app.runs.job import new_job, queue_job
 from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
 from pyoco_server.app.runtime.run_input import RunInput
-from pyoco_server.app.snapshots.codec import fitted
 from pyoco_server.app.snapshots.projection import RunProjection
+from pyoco_server.app.snapshots.status import NOT_ACCEPTED, was_retracted
+from pyoco_server.app.snapshots.writer import SnapshotWriter
 from pyoco_server.core import Actor, Event, fold
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import PyocoServerError
@@ -95,12 +94,11 @@ class Submitter:
         max_snapshot_bytes: int,
     ) -> None:
         self._log = log
-        self._snapshots = snapshots
+        self._writer = SnapshotWriter(snapshots, max_bytes=max_snapshot_bytes)
         self._queue = queue
         self._clock = clock
         self._new_id = new_id
-        self._max_snapshot_bytes = max_snapshot_bytes
-        self._creator = RunCreator(log=log, snapshots=snapshots, clock=clock, new_id=new_id)
+        self._creator = RunCreator(log=log, writer=self._writer, clock=clock, new_id=new_id)
 
     async def submit(
         self,
@@ -154,20 +152,14 @@ class Submitter:
         """
         run_id, created = creation.run_id, creation.created
         snapshot = _first_snapshot(created, position)
-        body = fitted(snapshot, self._max_snapshot_bytes)
         if creation.is_shared:
             await self.queue_again(created, given, position)
             creation.may_be_seen = True
-            # A worker of another program may have taken the job and written a snapshot, which others can see.
-            with contextlib.suppress(ForeignSnapshotError):
-                await self._snapshots.write(run_id, body, position=position, revision=0)
+            await self._writer.write_first(snapshot)
             return snapshot
-        try:
-            revision = await self._snapshots.write(run_id, body, position=position, revision=0, is_urgent=False)
-        except ForeignSnapshotError:  # another program has changed the snapshot: the worker that gets the job reads it
-            revision = None
+        revision = await self._writer.write_first(snapshot, is_urgent=False)  # None: the worker reads the snapshot
         await queue_job(self._queue, new_job(run_id, given, created=created, position=position, revision=revision))
-        await self._snapshots.sync()
+        await self._writer.sync()
         return snapshot
 
     async def queue_again(self, created: Event, given: RunInput, position: int) -> None:

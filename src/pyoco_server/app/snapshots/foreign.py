@@ -12,6 +12,7 @@ log: they record a state by writing the snapshot. The rules:
 - Anything else says nothing: the snapshot of the log replaces it.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ from pyoco_server.core import (
 )
 from pyoco_server.core.commands import CancelExecution
 from pyoco_server.core.json_codec import JsonObject
+
+_log = logging.getLogger(__name__)
 
 ADOPTED: Final = "adopted"
 """Under this name the last event of a run that another program ended keeps what its snapshot said."""
@@ -187,6 +190,46 @@ def foreign_snapshot(stored: StoredSnapshot | None) -> ForeignSnapshot | None:
     if stored is None or head is None or not head.is_foreign:
         return None
     return ForeignSnapshot(json_object(stored.body) or {}, is_shaped_by_us=head.log_position > 0)
+
+
+async def adopt_claim(
+    execution: Execution,
+    stored: StoredSnapshot | None,
+    *,
+    now: float,
+    fresh_sec: float,
+    only_ends: bool = False,
+) -> bool:
+    """Append to the log what a foreign snapshot claims; return whether its writer executes the run now.
+
+    ``only_ends``: the caller cancels the run, so only an end that was recorded before matters.
+    """
+    foreign = foreign_snapshot(stored)
+    if foreign is None:
+        return False
+    is_alive = foreign.shows_life(now, fresh_sec)
+    decision = foreign.decision(execution, is_alive=is_alive)
+    if decision is not None and not execution.state.is_terminal and (foreign.is_terminal or not only_ends):
+        _log_adopted(execution, await execution.decide(decision))
+    return is_alive and not execution.state.is_terminal
+
+
+async def adopt_claim_at_end(execution: Execution, stored: StoredSnapshot) -> Sequence[Event]:
+    """Do the same for the process that ends the run, which had no other worker; return the events of the claim."""
+    foreign = foreign_snapshot(stored)
+    decision = foreign.decision_of_worker(execution) if foreign is not None else None
+    events = await execution.decide(decision) if decision is not None else []
+    _log_adopted(execution, events)
+    return events
+
+
+def _log_adopted(execution: Execution, events: Sequence[Event]) -> None:
+    if events:
+        types = [event.type.value for event in events]
+        _log.info(
+            "appended to the log what another program wrote into the run's snapshot",
+            extra={"action": "snapshot_adopted", "run_id": execution.execution_id, "events": types},
+        )
 
 
 def cancelled_outside(written: Sequence[StoredSnapshot]) -> RunInput | None:

@@ -37,6 +37,9 @@ class TaskStatus(StrEnum):
 
 TERMINAL_RUN: Final = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 
+NOT_ACCEPTED: Final = "the submission was not accepted"
+"""The reason of the cancel that retracts a submission."""
+
 _ENDS: Final = {
     ExecutionStatus.COMPLETED: RunStatus.COMPLETED,
     ExecutionStatus.FAILED: RunStatus.FAILED,
@@ -52,6 +55,11 @@ _TASKS: Final = {
     NodeStatus.FAILED: TaskStatus.FAILED,
     NodeStatus.CANCELED: TaskStatus.CANCELLED,
 }
+
+
+def was_retracted(state: ExecutionState) -> bool:
+    """Return whether the run was retracted: then nothing of it may be shown."""
+    return state.is_terminal and state.cancel_reason == NOT_ACCEPTED
 
 
 def run_status(state: ExecutionState) -> RunStatus:
