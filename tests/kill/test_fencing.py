@@ -161,7 +161,7 @@ def test_a_worker_that_sees_a_takeover_when_it_writes_a_success_does_not_start_w
         flow = network(theirs.task(), done, after(Calls().task("next", 1), done), name="late")
         try:
             run_id = await world.submit(flow.name)
-            world.log.silent = True
+            world.trouble.is_silent = True
             working = asyncio.create_task(world.hand({flow.name: flow}).work())
             await mine.at_work()
             await theirs.at_work()

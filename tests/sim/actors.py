@@ -41,17 +41,8 @@ from pyoco_server.worker.worker import Worker
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network
-from tests.sim.ports import (
-    SimExhaustedJobs,
-    SimFeed,
-    SimGraphs,
-    SimLetters,
-    SimLog,
-    SimOutputs,
-    SimQueue,
-    SimRegistry,
-    SimSnapshots,
-)
+from tests.sim.ports import SimFeed, SimLog, SimQueue, SimSnapshots
+from tests.worker.faulty import FaultyExhaustedJobs, FaultyGraphs, FaultyLetters, FaultyOutputs, FaultyRegistry
 
 ACK_WAIT_SEC: Final = 3.0
 GRACE_SEC: Final = 2.0
@@ -81,15 +72,15 @@ class Store:
     """All stores of a world, behind ports that the network delays and breaks."""
 
     def __init__(self, loop: SimLoop, network: Network, chance: random.Random, *, max_deliver: int) -> None:
-        self.log = SimLog(network, loop)
+        self.log = SimLog(network)
         self.snapshots = SimSnapshots(network)
         self.feed = MemorySnapshotFeed(self.snapshots.inner)
         queue = MemoryWorkQueue(SimClock(loop), ack_wait_sec=ACK_WAIT_SEC, max_deliver=max_deliver)
         self.queue = SimQueue(network, loop, queue, chance)
-        self.letters = SimLetters(network)
-        self.registry = SimRegistry(network)
-        self.outputs = SimOutputs(network)
-        self.graphs = SimGraphs(network)
+        self.letters = FaultyLetters(network)
+        self.registry = FaultyRegistry(network)
+        self.outputs = FaultyOutputs(network)
+        self.graphs = FaultyGraphs(network)
 
     def desk_parts(self, clock: Clock, chance: random.Random) -> dict[str, Any]:
         """Return the arguments that the use cases of a gateway have in common."""
@@ -120,7 +111,7 @@ class Gateway:
         self.snapshots = store.snapshots
         self._lagging = SnapshotLag()
         self._foreign = ForeignWrites(self.desk)
-        self._exhausted_jobs = SimExhaustedJobs(network, loop, store.queue.inner)
+        self._exhausted_jobs = FaultyExhaustedJobs(store.queue.inner, network)
         self._exhausted = ExhaustedJobSweep(
             jobs=self._exhausted_jobs,
             log=store.log,

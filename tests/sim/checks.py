@@ -7,11 +7,13 @@ import msgspec
 
 from pyoco_server.app.ports import LOG_STATUS, RunQuery
 from pyoco_server.app.runs.commands import KEY
+from pyoco_server.app.runtime.crashes import WORKER_DIED
 from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.app.snapshots.status import was_retracted
 from pyoco_server.core import Event, ExecutionState, fold, read_graph
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted, NodeSucceeded
 from pyoco_server.core.state import initial_state
+from pyoco_server.flows.model import TaskSpec
 from tests.invariants import check_no_repeats, check_step
 from tests.sim.flows import FAILING
 from tests.sim.history import ABSENT, Kind, Operation
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 Problem = tuple[str, str]
 FEWEST_DELIVERIES = 3
 """No run is abandoned before that."""
+FEWEST_DEATHS = TaskSpec(name="any").max_crashes
 _BEGINNINGS = (Kind.SUBMIT, Kind.CREATE)
 SNAPSHOT_ONLY = ("heartbeat_at", "driven_by")
 """Fields of a snapshot that do not come from the log."""
@@ -163,6 +166,8 @@ def _check_who_ended_what(world: "World", run_id: str, events: Sequence[Event]) 
         is_outside = run_id in world.outside.executions and began.get(payload.node_id) is not None
         if not is_outside and (run_id, payload.node_id) not in world.called:
             continue  # any client may end a wait
+        if isinstance(payload, NodeFailReported) and (payload.error or {}).get("code") == WORKER_DIED:
+            continue  # the worker that takes over reports that those before it died
         if event.actor.id != began.get(payload.node_id):
             details = f"{event.actor.id} ended what {began.get(payload.node_id)} began"
             world.violation("only the worker of an attempt ends it", f"{run_id}, {payload.node_id}: {details}")
@@ -194,6 +199,8 @@ def _check_failure(world: "World", run_id: str, state: ExecutionState) -> None:
         times = world.store.queue.deliveries.get(run_id, 0)
         if times < FEWEST_DELIVERIES:
             world.violation("a run fails for a reason", f"{run_id} was given up on after {times} deliveries")
+    elif code == WORKER_DIED:
+        _check_deaths(world, run_id, state)
     elif run_id in world.outside.executions:
         if not any(each.fields["type"] == "FailNode" for each in world.outside.of(run_id)):
             world.violation("a run fails for a reason", f"{run_id} failed without a reason: {state.failure}")
@@ -201,6 +208,16 @@ def _check_failure(world: "World", run_id: str, state: ExecutionState) -> None:
         return  # no live worker had it
     elif world.flow_of[run_id] not in FAILING:
         world.violation("a run fails for a reason", f"{run_id} failed: {state.failure}")
+
+
+def _check_deaths(world: "World", run_id: str, state: ExecutionState) -> None:
+    """Check that as many workers as the task may lose have started an attempt at it."""
+    failure = state.failure or {}
+    said, node_id = failure["error"]["detail"]["workers"], failure["failedNodeId"]
+    starts = [event.payload for event in logged(world, run_id)[0] if isinstance(event.payload, NodeStarted)]
+    started = [each.worker_id for each in starts if each.node_id == node_id]
+    if len(said) < FEWEST_DEATHS or len(started) < len(said) or not set(said) <= set(started):
+        world.violation("a run fails for a reason", f"{run_id}: {said} are said to have died, {started} started it")
 
 
 def _check_commands(world: "World", execution_id: str) -> None:

@@ -32,13 +32,16 @@ def known_finds() -> dict[str, Find]:
 
 
 def search(name: str, seeds: int, known: Find | None) -> Find | None:
-    """Return a seed that finds the planted bug: the known one if it still does, else the first of this many."""
+    """Return a seed that finds the planted bug: the known one if it still does, else the first of this many.
+
+    Its world has no violation without the bug.
+    """
     first = [] if known is None else [known.seed]
-    with MUTATIONS[name]():
-        for seed in [*first, *range(seeds)]:
+    for seed in [*first, *range(seeds)]:
+        with MUTATIONS[name]():
             violations = simulate(seed).violations
-            if violations:
-                return Find(seed, violations[0].invariant)
+        if violations and not simulate(seed).violations:
+            return Find(seed, violations[0].invariant)
     return None
 
 

@@ -38,6 +38,26 @@ class Fate(StrEnum):
     """It takes effect late, and its answer comes late."""
 
 
+READS: Final = frozenset(
+    {
+        "exhausted.get",
+        "exhausted.look",
+        "feed.read",
+        "feed.state",
+        "graphs.get",
+        "log.read",
+        "outputs.get",
+        "queue.backlog",
+        "queue.prepare",
+        "queue.stalled",
+        "snapshots.read",
+    }
+)
+"""Calls that change nothing: it makes no difference whether they arrived."""
+
+DIRECT: Final = frozenset({"log.subscribe", "snapshots.sync"})
+"""Calls that the network does not carry: what they do is no message to the store, or is done with every message."""
+
 FAULTS: Final = (Fate.LOST, Fate.UNANSWERED, Fate.ERRED, Fate.GHOST, Fate.SLOW)
 READ_FAULTS: Final = (Fate.LOST, Fate.SLOW)
 
@@ -72,14 +92,17 @@ class Network:
         """Add a line to the trace."""
         self.trace.append(Line(self._loop.time(), (process or self._loop.current()).name, what))
 
-    async def call(self, name: str, call: Call[R], *, reads: bool = False, fate: Fate | None = None) -> R:
+    async def call(self, name: str, call: Call[R], about: str = "", *, fate: Fate | None = None) -> R:
         """Make a call to the store; raise UnavailableError if no answer comes, whether it took effect or not.
 
         ``fate`` replaces the random choice.
         """
+        if name in DIRECT:
+            return await call()
         if self.is_over:
             raise asyncio.CancelledError
-        fate = fate or self._fate(reads=reads)
+        fate = fate or self._fate(is_read=name in READS)
+        name = f"{name} {about}"
         answer: asyncio.Future[R] = self._loop.create_future()
         process, later = self._loop.current(), self._loop.server_later
         chance = self._chance.random
@@ -103,19 +126,24 @@ class Network:
                 later(timed_out + 3 * TIMEOUT_SEC * chance(), self._arrive, name, call, None, 0.0)
         return await answer
 
+    def relayed(self, listener: Callable[..., None]) -> Callable[..., None]:
+        """Return what notifies the listener in the process that runs now, unless the notification is lost."""
+        process = self._loop.current()
+        return lambda *args: self.notify(process, listener, *args)
+
     def notify(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
         """Schedule a callback in a process, unless the notification is lost."""
         if self.is_over or self._chance.random() < self.hint_loss or process.name in self.cut_off:
             return
         self._loop.later(process, QUICK_SEC * self._chance.random(), callback, *args)
 
-    def _fate(self, *, reads: bool) -> Fate:
+    def _fate(self, *, is_read: bool) -> Fate:
         if self._loop.current().name in self.cut_off:
-            return Fate.LOST if reads or self._chance.random() < 0.8 else Fate.GHOST
+            return Fate.LOST if is_read or self._chance.random() < 0.8 else Fate.GHOST
         if not self.rates:
             return Fate.DONE
         draw = self._chance.random()
-        for fate in READ_FAULTS if reads else FAULTS:
+        for fate in READ_FAULTS if is_read else FAULTS:
             draw -= self.rates.get(fate, 0.0)
             if draw < 0:
                 return fate

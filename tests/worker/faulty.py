@@ -1,14 +1,24 @@
-"""The ports in memory, with faults that a test plans: calls that fail, or whose answer is lost."""
+"""The ports over the adapters in memory, with faults: the one implementation of that.
+
+Every call that a process makes to a store passes through a strategy (:class:`Faults`), which knows it by the names of
+port and method: ``queue.publish``. :class:`Trouble` is the strategy of tests that plan faults one by one; the simulator
+has a network (``tests/sim/network.py``), and the tests of one log have their own (``tests/app/runtime/faulty_log.py``).
+"""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum, auto, unique
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
-from pyoco_server.adapters.memory.registries import MemoryDeadLetters, MemoryWorkerRegistry
+from pyoco_server.adapters.memory.registries import (
+    MemoryDeadLetters,
+    MemoryGraphRegistry,
+    MemoryOutputStore,
+    MemoryWorkerRegistry,
+)
 from pyoco_server.adapters.memory.snapshots import MemorySnapshots
-from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
+from pyoco_server.adapters.memory.work_queue import MemoryDelivery, MemoryExhaustedJobs, MemoryWorkQueue
 from pyoco_server.app.ports import (
     Delivery,
     NotStoredError,
@@ -20,9 +30,26 @@ from pyoco_server.app.ports import (
     Unsubscribe,
     WorkerRecord,
 )
+from pyoco_server.app.ports.work_queue import ExhaustedJob, OnExhausted
 from pyoco_server.core import Event
 
 R = TypeVar("R")
+Call = Callable[[], Coroutine[Any, Any, R]]
+
+
+class Faults(Protocol):
+    """Decides the outcome of each call to a store, and what becomes of each notification."""
+
+    async def call(self, name: str, call: Call[R], about: str = "") -> R:
+        """Make the call or not, and return its answer or raise; ``about`` says what it is about, for a trace."""
+        ...
+
+    def relayed(self, listener: Callable[..., None]) -> Callable[..., None]:
+        """Return what the store notifies in place of this listener."""
+        ...
+
+
+# --- Faults that a test plans ----------------------------------------------------------------------------------------
 
 
 @unique
@@ -49,7 +76,7 @@ class UndocumentedError(Exception):
 
 
 class Trouble:
-    """Decides the outcome of each call, by the name of the port and the method: ``queue.publish``."""
+    """Faults as a test plans them; without a plan every call is done."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -60,6 +87,8 @@ class Trouble:
         """Called once, after the next call of that name is done and before it is answered."""
         self.otherwise: Callable[[], Fault] = lambda: Fault.NONE
         """The outcome of calls without a plan."""
+        self.is_silent = False
+        """While true, notifications are lost."""
         self._planned: dict[str, deque[Fault]] = {}
         self._always: dict[str, Fault] = {}
 
@@ -71,7 +100,16 @@ class Trouble:
         """Set the outcome of all calls of that name, until it is set again."""
         self._always[name] = fault
 
-    async def through(self, name: str, call: Callable[[], Awaitable[R]]) -> R:
+    def relayed(self, listener: Callable[..., None]) -> Callable[..., None]:
+        """Return a listener that receives nothing while the notifications are lost."""
+
+        def notify(*args: object) -> None:
+            if not self.is_silent:
+                listener(*args)
+
+        return notify
+
+    async def call(self, name: str, call: Call[R], about: str = "") -> R:  # noqa: ARG002 there is no trace
         """Make a call with the outcome that is planned for it."""
         self.calls.append(name)
         meanwhile = self.meanwhile.pop(name, None)
@@ -98,75 +136,93 @@ class Trouble:
         return answer
 
 
-class FaultyLog:
-    """Serves the EventLog port; a silent one reports no appends."""
+# --- The ports -------------------------------------------------------------------------------------------------------
 
-    def __init__(self, trouble: Trouble) -> None:
-        self.inner = MemoryEventLog()
-        self.silent = False
+
+class FaultyLog:
+    """Serves the EventLog port."""
+
+    def __init__(self, faults: Faults, inner: MemoryEventLog | None = None) -> None:
+        self.inner = inner if inner is not None else MemoryEventLog()
         self.offered: list[Sequence[Event]] = []
         """All commits that were to be appended, with or without success."""
-        self._trouble = trouble
+        self._faults = faults
 
     async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
         self.offered.append(commit)
-        return await self._trouble.through(
-            "log.append", lambda: self.inner.append(execution_id, commit, after=after, quiet=quiet)
-        )
+
+        async def append() -> int:
+            position = await self.inner.append(execution_id, commit, after=after, quiet=quiet)
+            self.appended(execution_id, commit)
+            return position
+
+        about = f"{execution_id} after {after}: {', '.join(event.type.value for event in commit)}"
+        return await self._faults.call("log.append", append, about)
+
+    def appended(self, execution_id: str, commit: Sequence[Event]) -> None:
+        """Take note of a commit that is in the log now."""
 
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
-        return await self._trouble.through("log.read", lambda: self.inner.read(execution_id, after=after))
+        return await self._faults.call(
+            "log.read", lambda: self.inner.read(execution_id, after=after), f"{execution_id} after {after}"
+        )
 
     async def subscribe(self, execution_id: str, on_append: OnAppend) -> Unsubscribe:
-        def notify(position: int) -> None:
-            if not self.silent:
-                on_append(position)
-
-        return await self._trouble.through("log.subscribe", lambda: self.inner.subscribe(execution_id, notify))
+        relayed = self._faults.relayed(on_append)
+        return await self._faults.call("log.subscribe", lambda: self.inner.subscribe(execution_id, relayed))
 
     async def subscribe_all(self, on_append: Callable[[str, int], None]) -> Unsubscribe:
-        return await self.inner.subscribe_all(on_append)
+        return await self.inner.subscribe_all(self._faults.relayed(on_append))
 
 
 class FaultySnapshots:
     """Serves the Snapshots port, and remembers every body that was written."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, faults: Faults) -> None:
         self.inner = MemorySnapshots()
         self.written: list[bytes] = []
-        self._trouble = trouble
+        self._faults = faults
 
     async def write(
         self, run_id: str, body: bytes, *, position: int, revision: int | None = None, is_urgent: bool = True
     ) -> int | None:
-        async def call() -> int | None:
-            taken = await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
+        async def write() -> int | None:
+            taken = await self.stored(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
             if taken is not None:
                 self.written.append(body)
             return taken
 
-        return await self._trouble.through("snapshots.write", call)
+        return await self._faults.call("snapshots.write", write, f"{run_id} at {position}")
+
+    async def stored(
+        self, run_id: str, body: bytes, *, position: int, revision: int | None, is_urgent: bool
+    ) -> int | None:
+        """Store what has arrived at the store."""
+        return await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
 
     async def sync(self) -> None:
-        await self._trouble.through("snapshots.sync", self.inner.sync)
+        await self._faults.call("snapshots.sync", self.inner.sync)
 
     async def read(self, run_id: str) -> StoredSnapshot | None:
-        return await self._trouble.through("snapshots.read", lambda: self.inner.read(run_id))
+        return await self._faults.call("snapshots.read", lambda: self.inner.read(run_id), run_id)
 
     async def forbid(self, run_id: str) -> bool:
-        return await self._trouble.through("snapshots.forbid", lambda: self.inner.forbid(run_id))
+        return await self._faults.call("snapshots.forbid", lambda: self.forbidden(run_id), run_id)
+
+    async def forbidden(self, run_id: str) -> bool:
+        """Forbid a first write, now that this has arrived at the store."""
+        return await self.inner.forbid(run_id)
 
     async def delete(self, run_id: str) -> None:
-        await self._trouble.through("snapshots.delete", lambda: self.inner.delete(run_id))
+        await self._faults.call("snapshots.delete", lambda: self.inner.delete(run_id), run_id)
 
 
 class FaultyDelivery:
-    """Serves the Delivery port, and writes down how it was settled."""
+    """Serves the Delivery port, and reports to its queue how it was settled."""
 
-    def __init__(self, inner: Delivery, trouble: Trouble, settled: list[str]) -> None:
+    def __init__(self, inner: MemoryDelivery, queue: "FaultyQueue") -> None:
         self._inner = inner
-        self._trouble = trouble
-        self._settled = settled
+        self._queue = queue
 
     @property
     def tag(self) -> str:
@@ -189,58 +245,89 @@ class FaultyDelivery:
         return self._inner.is_last
 
     async def ack(self) -> None:
-        await self._trouble.through("delivery.ack", self._inner.ack)
-        self._settled.append("ack")
+        await self._queue.settle(self, "ack", self._inner.ack)
 
     async def nak(self, delay_sec: float) -> None:
-        await self._trouble.through("delivery.nak", lambda: self._inner.nak(delay_sec))
-        self._settled.append(f"nak {delay_sec:g}")
+        await self._queue.settle(self, "nak", lambda: self._inner.nak(delay_sec), delay_sec)
 
     async def term(self) -> None:
-        await self._trouble.through("delivery.term", self._inner.term)
-        self._settled.append("term")
+        await self._queue.settle(self, "term", self._inner.term)
 
     async def in_progress(self) -> None:
-        await self._trouble.through("delivery.in_progress", self._inner.in_progress)
+        await self._queue.settle(self, "in_progress", self._inner.in_progress, self._queue.inner.ack_wait_sec)
 
 
 class FaultyQueue:
     """Serves the WorkQueue port; ``settled`` lists how deliveries were settled, in order."""
 
-    def __init__(self, inner: MemoryWorkQueue, trouble: Trouble) -> None:
+    def __init__(self, inner: MemoryWorkQueue, faults: Faults) -> None:
         self.inner = inner
         self.settled: list[str] = []
-        self._trouble = trouble
+        self._faults = faults
 
     async def publish(self, tag: str, body: bytes, *, dedup_id: str) -> None:
-        await self._trouble.through("queue.publish", lambda: self.inner.publish(tag, body, dedup_id=dedup_id))
+        await self._faults.call("queue.publish", lambda: self.inner.publish(tag, body, dedup_id=dedup_id), dedup_id)
 
     async def prepare(self, tag: str) -> None:
-        await self._trouble.through("queue.prepare", lambda: self.inner.prepare(tag))
+        await self._faults.call("queue.prepare", lambda: self.inner.prepare(tag), tag)
 
     async def pull(self, tag: str, *, timeout_sec: float) -> Delivery | None:
-        found = await self._trouble.through("queue.pull", lambda: self.inner.pull(tag, timeout_sec=timeout_sec))
-        return None if found is None else FaultyDelivery(found, self._trouble, self.settled)
+        found = await self._faults.call("queue.pull", lambda: self.inner.pull(tag, timeout_sec=timeout_sec), tag)
+        return None if found is None else FaultyDelivery(found, self)
 
     async def backlog(self, tag: str) -> int:
-        return await self.inner.backlog(tag)
+        return await self._faults.call("queue.backlog", lambda: self.inner.backlog(tag), tag)
 
     async def stalled(self, tag: str) -> bool:
-        return await self._trouble.through("queue.stalled", lambda: self.inner.stalled(tag))
+        return await self._faults.call("queue.stalled", lambda: self.inner.stalled(tag), tag)
 
     async def rebind(self, tag: str) -> None:
         await self.inner.rebind(tag)
+
+    async def settle(self, delivery: FaultyDelivery, how: str, call: Call[None], delay_sec: float = 0.0) -> None:
+        """Settle a delivery; its job comes back after ``delay_sec``, if it does."""
+
+        async def settle() -> None:
+            await call()
+            self.took_effect(delivery, delay_sec)
+
+        await self._faults.call(f"delivery.{how}", settle, f"{delivery.body!r:.80} {delay_sec:g}")
+        if how != "in_progress":
+            self.settled.append(f"nak {delay_sec:g}" if how == "nak" else how)
+
+    def took_effect(self, delivery: FaultyDelivery, delay_sec: float) -> None:
+        """Take note that the store has settled a delivery."""
+
+
+class FaultyExhaustedJobs:
+    """Serves the ExhaustedJobs port."""
+
+    def __init__(self, queue: MemoryWorkQueue, faults: Faults) -> None:
+        self._inner = MemoryExhaustedJobs(queue)
+        self._faults = faults
+
+    async def subscribe(self, on_exhausted: OnExhausted) -> Unsubscribe:
+        return await self._inner.subscribe(self._faults.relayed(on_exhausted))
+
+    async def get(self, number: int, times_delivered: int) -> ExhaustedJob | None:
+        return await self._faults.call("exhausted.get", lambda: self._inner.get(number, times_delivered), str(number))
+
+    async def look(self, limit: int) -> Sequence[ExhaustedJob]:
+        return await self._faults.call("exhausted.look", lambda: self._inner.look(limit))
+
+    async def remove(self, number: int) -> bool:
+        return await self._faults.call("exhausted.remove", lambda: self._inner.remove(number), str(number))
 
 
 class FaultyLetters:
     """Serves the DeadLetters port."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, faults: Faults) -> None:
         self.inner = MemoryDeadLetters()
-        self._trouble = trouble
+        self._faults = faults
 
     async def publish(self, tag: str, entry: dict[str, Any]) -> None:
-        await self._trouble.through("letters.publish", lambda: self.inner.publish(tag, entry))
+        await self._faults.call("letters.publish", lambda: self.inner.publish(tag, entry), str(entry.get("run_id")))
 
     async def count(self) -> int:
         return await self.inner.count()
@@ -255,17 +342,48 @@ class FaultyLetters:
 class FaultyRegistry:
     """Serves the WorkerRegistry port."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, faults: Faults) -> None:
         self.inner = MemoryWorkerRegistry()
-        self._trouble = trouble
+        self._faults = faults
 
     async def update(
         self, worker_id: str, change: Callable[[WorkerRecord | None], WorkerRecord | None]
     ) -> WorkerRecord | None:
-        return await self._trouble.through("registry.update", lambda: self.inner.update(worker_id, change))
+        return await self._faults.call("registry.update", lambda: self.inner.update(worker_id, change), worker_id)
 
     async def get(self, worker_id: str) -> WorkerRecord | None:
         return await self.inner.get(worker_id)
 
     async def all(self) -> Sequence[WorkerRecord]:
         return await self.inner.all()
+
+
+class FaultyGraphs:
+    """Serves the GraphRegistry port."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.inner = MemoryGraphRegistry()
+        self._faults = faults
+
+    async def put(self, graph_id: str, encoded: bytes) -> bool:
+        return await self._faults.call("graphs.put", lambda: self.inner.put(graph_id, encoded), graph_id)
+
+    async def get(self, graph_id: str) -> bytes | None:
+        return await self._faults.call("graphs.get", lambda: self.inner.get(graph_id), graph_id)
+
+
+class FaultyOutputs:
+    """Serves the OutputStore port."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.inner = MemoryOutputStore()
+        self._faults = faults
+
+    async def put(self, name: str, data: bytes) -> None:
+        await self._faults.call("outputs.put", lambda: self.inner.put(name, data), name)
+
+    async def get(self, name: str) -> bytes | None:
+        return await self._faults.call("outputs.get", lambda: self.inner.get(name), name)
+
+    async def delete(self, name: str) -> None:
+        await self._faults.call("outputs.delete", lambda: self.inner.delete(name), name)

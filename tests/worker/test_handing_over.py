@@ -68,7 +68,7 @@ def test_a_worker_that_slept_through_the_takeover_commits_nothing() -> None:
         held = Held()
         flows = {"held": Flow("held") >> held.task() >> Calls().task("after", 1)}
         run_id = await world.submit("held")
-        world.log.silent = True
+        world.trouble.is_silent = True
         first = await begin(world.hand(flows, "w1"), held)
         await world.pass_time(31)
         second = asyncio.create_task(world.hand(flows, "w2").work())
@@ -121,7 +121,7 @@ def test_a_cancel_reaches_the_owner_of_the_run(through: str) -> None:
         held = Held()
         hand = world.hand({"held": Flow("held") >> held.task() >> Calls().task("after", 1)})
         run_id = await world.submit("held")
-        world.log.silent = through == "heartbeat"
+        world.trouble.is_silent = through == "heartbeat"
         working = await begin(hand, held)
         answer = await world.cancel(run_id, USER, "enough")
         assert (answer["status"], answer["cancel_requested_by"], answer["cancel_reason"]) == (

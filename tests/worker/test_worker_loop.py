@@ -190,7 +190,7 @@ def test_a_long_run_is_not_delivered_to_another_worker() -> None:
 def test_a_cancel_is_seen_by_the_heartbeat_alone() -> None:
     async def body(world: World) -> None:
         held = Held()
-        world.log.silent = True
+        world.trouble.is_silent = True
         run_id = await world.submit("held")
         worker = world.hand({"held": Flow("held") >> held.task()}, **QUICK).worker()
         async with working(worker):

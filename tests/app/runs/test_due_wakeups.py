@@ -186,7 +186,7 @@ def test_a_wake_up_of_an_owned_run_is_delivered_again_later() -> None:
         await held.at_work()
         await first.handler.running[run_id].beat()
         assert (await world.stored(run_id))["driven_by"] == "w1"
-        world.log.silent = True  # the owner does not receive the resume for now
+        world.trouble.is_silent = True  # the owner does not receive the resume for now
         await world.resume(run_id, "nod", 1, USER)
         assert isinstance(await second.work(), Nak)
         await first.handler.running[run_id].beat()
@@ -211,7 +211,7 @@ def test_exhausted_wake_ups_do_not_fail_an_owned_run() -> None:
         await held.at_work()
         driven = first.handler.running[run_id]
         await driven.beat()
-        world.log.silent = True
+        world.trouble.is_silent = True
         await world.resume(run_id, "nod", 1, USER)
         dispositions = []
         for _ in range(3):

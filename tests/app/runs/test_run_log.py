@@ -85,7 +85,7 @@ def test_a_run_at_work_is_cancelled_by_its_worker() -> None:
         working = asyncio.create_task(hand.work())
         await held.at_work()
         await hand.handler.running[run_id].beat()
-        world.log.silent = True
+        world.trouble.is_silent = True
         assert (await world.cancel(run_id, ANN))["status"] == "CANCELLING"
         stored = await world.stored(run_id)
         assert (stored["status"], stored["driven_by"]) == ("CANCELLING", "w1")

@@ -11,7 +11,7 @@ from pyoco_server.app.runtime.execution import AT_ONCE, Execution
 from pyoco_server.core import CommandRejected, Commit, Event, EventType, ExecutionState, Graph, NodeStatus, fold
 from pyoco_server.core.commands import Command
 from pyoco_server.core.payloads import NodeReady, NodeSucceeded
-from tests.app.runtime.faulty_log import Fault, FaultyLog, execution_on
+from tests.app.runtime.faulty_log import Fault, PlannedLog, execution_on
 from tests.build import Ids, command, diamond, types
 from tests.waiting import wait_until
 
@@ -24,7 +24,7 @@ class Bench:
 
     def __init__(self, graph: Graph = GRAPH, *, largest: int | None = None) -> None:
         new_id = Ids()
-        self.log = FaultyLog(largest=largest)
+        self.log = PlannedLog(largest=largest)
         self.mine = execution_on(self.log, graph, new_id)
         self.other = execution_on(self.log.inner, graph, new_id)
         self.received: list[Event] = []
@@ -189,7 +189,7 @@ def test_follow_ups_are_written_in_the_same_commit() -> None:
 def test_decisions_too_large_for_one_commit_are_written_separately() -> None:
     async def scenario() -> None:
         bench = await Bench().begin("b0", "b1")
-        bench.log._largest = 2
+        bench.log.limited.largest = 2
 
         def huge(state: ExecutionState) -> Commit:
             events: list[Event] = []

@@ -12,7 +12,7 @@ from pyoco_server.app.ports import TooLargeError, UnavailableError
 from pyoco_server.core import CommandRejected, Event, ExecutionState, NodeStatus, fold
 from pyoco_server.core.commands import Command
 from pyoco_server.core.payloads import NodeReady, NodeStarted
-from tests.app.runtime.faulty_log import Fault, FaultyLog, execution_on
+from tests.app.runtime.faulty_log import Fault, PlannedLog, execution_on
 from tests.build import Ids, command, diamond
 from tests.invariants import check_log
 
@@ -82,7 +82,7 @@ def test_callers_receive_what_the_log_says(seed: int, trouble: float, leaving: f
 
 async def scenario(chance: random.Random, trouble: float, leaving: float) -> None:
     new_id = Ids()
-    log = FaultyLog()
+    log = PlannedLog()
     mine, other = execution_on(log, GRAPH, new_id), execution_on(log.inner, GRAPH, new_id)
     received: list[Event] = []
     mine.subscribe(lambda events, _: received.extend(events))
@@ -109,11 +109,11 @@ async def scenario(chance: random.Random, trouble: float, leaving: float) -> Non
         _check(caller, events, log.commits)
 
 
-def _spoil(log: FaultyLog, chance: random.Random, trouble: float, other: Any) -> None:
+def _spoil(log: PlannedLog, chance: random.Random, trouble: float, other: Any) -> None:
     kinds = [Fault.LOST_ACK, Fault.NOT_SENT, Fault.LATE, Fault.OVERTAKEN]
     log.faults.extend(chance.choice(kinds) if chance.random() < trouble else Fault.NONE for _ in range(200))
     log.turns = lambda: chance.randrange(4)
-    log._largest = LARGEST if chance.random() < trouble else None
+    log.limited.largest = LARGEST if chance.random() < trouble else None
     log.fails_to_read = lambda: chance.random() < trouble / 2
 
     async def overtake() -> None:
