@@ -19,7 +19,7 @@ _IS_NOW: Final = "note: pyoco-server-admin api-key is kept for programs written 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 1 with the reason on stderr."""
-    return run_command_line(_parser(), argv)
+    return run_command_line(_parser, argv)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -61,7 +61,7 @@ _ELSEWHERE = {
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = sys.argv[1:] if argv is None else argv
-    return run_command_line(_parser(), given, chosen_language(given))
+    return run_command_line(_parser, given, chosen_language(given))
 
 
 def _parser() -> argparse.ArgumentParser:

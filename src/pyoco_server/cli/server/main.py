@@ -25,7 +25,7 @@ _LANGUAGE: Final = "--dashboard-lang"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_command_line(_parser(), _with_subcommand(sys.argv[1:] if argv is None else argv))
+    return run_command_line(_parser, _with_subcommand(sys.argv[1:] if argv is None else argv))
 
 
 def _with_subcommand(typed: Sequence[str]) -> list[str]:

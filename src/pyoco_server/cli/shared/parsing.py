@@ -109,17 +109,17 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command_line(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None, language: Language | None = None
+    new_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[str] | None, language: Language | None = None
 ) -> int:
-    """Run a command and return its exit code; errors are printed to stderr, without a traceback.
+    """Run a command and return its exit code; errors, and a Ctrl-C at any time, end it without a traceback.
 
-    They are in the language of the locale unless ``language`` is given. ``run`` of the parsed arguments takes them and
-    returns the exit code.
+    Errors are printed to stderr, in the language of the locale unless ``language`` is given. ``run`` of the parsed
+    arguments takes them and returns the exit code.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # a character that the terminal lacks must not fail a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        arguments = parser.parse_args(argv)
+        arguments = new_parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
     except PyocoServerError as error:

@@ -68,7 +68,7 @@ _VARIABLES: Final = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_command_line(_parser(), argv)
+    return run_command_line(_parser, argv)
 
 
 def _parser() -> argparse.ArgumentParser:
