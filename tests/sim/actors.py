@@ -114,13 +114,11 @@ class Gateway:
         self._exhausted_jobs = FaultyExhaustedJobs(store.queue.inner, network)
         self._exhausted = ExhaustedJobSweep(
             jobs=self._exhausted_jobs,
-            log=store.log,
             snapshots=store.snapshots,
             dead_letters=store.letters,
             desk=self.desk,
             queue=store.queue,
             clock=clock,
-            new_id=parts["new_id"],
             in_hands_sec=3 * WORKER.run_heartbeat_interval_sec,
         )
         self._clock = clock

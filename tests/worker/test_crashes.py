@@ -7,10 +7,10 @@ import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server import options
-from pyoco_server.app.recovery.dead_letter import DeadReason
+from pyoco_server.app.recovery.dead_letter import DeadLetter, DeadReason
 from pyoco_server.app.runtime.crashes import is_under_suspicion
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted
-from pyoco_server.worker.settlement import Ack, DeadLetterNote, Settlement
+from pyoco_server.worker.settlement import Ack, Settlement
 from tests.invariants import check_no_repeats
 from tests.worker.world import Hand, Held, World, attempt
 
@@ -63,8 +63,8 @@ def test_the_third_death_fails_the_task_and_the_log_has_the_count() -> None:
     attempt(body)
 
 
-def world_letter(run_id: str, stored: dict[str, Any]) -> DeadLetterNote:
-    return DeadLetterNote(
+def world_letter(run_id: str, stored: dict[str, Any]) -> DeadLetter:
+    return DeadLetter(
         reason=DeadReason.EXECUTION_ERROR, error=stored["error"], run_id=run_id, flow_name="held", tags=("default",)
     )
 

@@ -123,13 +123,11 @@ async def _sweeping(
     exhausted_jobs = JetStreamExhaustedJobs(platform.connection, names)
     exhausted = ExhaustedJobSweep(
         jobs=exhausted_jobs,
-        log=given.log,
         snapshots=given.snapshots,
         dead_letters=given.dead_letters,
         desk=given.run_log,
         queue=given.queue,
         clock=clock,
-        new_id=given.new_id,
         in_hands_sec=settings.heartbeat.in_hands_sec,
     )
     reconciler = Reconciler(

@@ -18,7 +18,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pyoco_server.app.ports import Delivery, EventLog, SnapshotReader, Snapshots, TooLargeError, UnavailableError
-from pyoco_server.app.recovery.dead_letter import DELIVERIES_USED_UP, DeadReason, used_up
+from pyoco_server.app.recovery.dead_letter import (
+    DELIVERIES_USED_UP,
+    DeadLetter,
+    DeadReason,
+    RunFailure,
+    reject_invalid_job,
+    used_up,
+)
 from pyoco_server.app.recovery.quarantine_history import lost_workers
 from pyoco_server.app.runs.job import InvalidJobError, Job, decode_job
 from pyoco_server.app.runtime.attempt import describe
@@ -39,7 +46,7 @@ from pyoco_server.worker.options import NAK_DELAY_SEC, WorkerOptions
 from pyoco_server.worker.quarantined_job import QuarantinedDelivery, mark_for
 from pyoco_server.worker.registration import WorkerRegistration
 from pyoco_server.worker.run_finisher import RunFinisher
-from pyoco_server.worker.settlement import Ack, DeadLetterNote, HandOver, Nak, NoAction, Quarantine, Settlement, Term
+from pyoco_server.worker.settlement import Ack, HandOver, Nak, NoAction, Quarantine, Settlement, Term
 from pyoco_server.worker.slot_gate import SlotGate
 
 _log = logging.getLogger(__name__)
@@ -99,17 +106,21 @@ class JobHandler:
     async def handle(self, delivery: Delivery) -> Handled:
         """Handle the job, and return how to settle it; an error becomes a settlement, too."""
         try:
-            job = decode_job(delivery.body)
-            with log_context(run_id=job.run_id, flow_name=job.flow_name):
-                return await self._handle(job, delivery)
-        except InvalidJobError as error:
-            return Handled(await self._refuse(error), delivery)
+            return await self._handle_or_reject(delivery)
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="job_interrupted", exc=error)
             return Handled(Nak(NAK_DELAY_SEC), delivery)
         except Exception as error:  # noqa: BLE001 a job that cannot be handled must not stop the worker's other jobs
             log_error(_log, "ERR-PYOCO-0007", action="job_crashed", exc=error)
             return Handled(Nak(NAK_DELAY_SEC), delivery)
+
+    async def _handle_or_reject(self, delivery: Delivery) -> Handled:
+        try:
+            job = decode_job(delivery.body)
+            with log_context(run_id=job.run_id, flow_name=job.flow_name):
+                return await self._handle(job, delivery)
+        except InvalidJobError as error:
+            return Handled(Term(await reject_invalid_job(error, self._fail_by_id)), delivery)
 
     async def _handle(self, job: Job, delivery: Delivery) -> Handled:
         if job.run_id in self.running:
@@ -372,25 +383,11 @@ class JobHandler:
 
     # --- Failing -----------------------------------------------------------------------------------------------------
 
-    async def _refuse(self, error: InvalidJobError) -> Settlement:
-        """Reject a message that is no job; if it names a run, that run fails."""
-        log_error(_log, "ERR-PYOCO-0012", action="invalid_job", exc=error, run_id=error.run_id)
-        letter = DeadLetterNote(
-            reason=DeadReason.INVALID_JOB, error=str(error), run_id=error.run_id, flow_name=error.flow_name
-        )
-        if error.run_id is not None:
-            try:
-                known = await self._lookup.read_or_create(
-                    error.run_id, RunInput(flow_name=error.flow_name or "unknown")
-                )
-                await self._finisher.fail(known, "INVALID_JOB", "invalid job", str(error))
-            except UnavailableError as unavailable:
-                log_error(_log, "ERR-PYOCO-0003", action="job_interrupted", exc=unavailable)
-                return Nak(NAK_DELAY_SEC)
-        return Term(letter)
+    async def _fail_by_id(self, run_id: str, given: RunInput, failure: RunFailure) -> None:
+        await self._finisher.fail(await self._lookup.read_or_create(run_id, given), failure)
 
     async def _failed(self, job: Job, known: LoadedRun, reason: DeadReason, code: str, error: str) -> Settlement:
-        status = await self._finisher.fail(known, code, reason.value, error)
+        status = await self._finisher.fail(known, RunFailure(code, reason.value, error))
         return Ack(self._letter(job, reason, error) if status is RunStatus.FAILED else None)
 
     async def _give_up(self, job: Job, known: LoadedRun, delivery: Delivery) -> Settlement:
@@ -399,7 +396,7 @@ class JobHandler:
         log_error(_log, "ERR-PYOCO-0007", action="deliveries_used_up", reason=error)
         return await self._failed(job, known, DeadReason.EXECUTION_ERROR, DELIVERIES_USED_UP, error)
 
-    def _letter_of_failed(self, job: Job, known: LoadedRun, delivery: Delivery) -> DeadLetterNote | None:
+    def _letter_of_failed(self, job: Job, known: LoadedRun, delivery: Delivery) -> DeadLetter | None:
         """Return the dead letter of a failed run again: the worker that failed it may have died before publishing it.
 
         Two are better than none. None for a first delivery, and for a wake-up, which has other reasons to come again.
@@ -416,8 +413,8 @@ class JobHandler:
         return self._letter(job, DeadReason.EXECUTION_ERROR, projection.error)
 
     @staticmethod
-    def _letter(job: Job, reason: DeadReason, error: str | None) -> DeadLetterNote:
-        return DeadLetterNote(reason=reason, error=error, run_id=job.run_id, flow_name=job.flow_name, tags=job.tags)
+    def _letter(job: Job, reason: DeadReason, error: str | None) -> DeadLetter:
+        return DeadLetter(reason=reason, error=error, run_id=job.run_id, flow_name=job.flow_name, tags=job.tags)
 
 
 def _raised(state: ExecutionState) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pyoco_server.app.ports import EventLog, SnapshotReader, StoredSnapshot, head_of
+from pyoco_server.app.recovery.dead_letter import RunFailure
 from pyoco_server.app.runtime.execution import Decision, Execution
 from pyoco_server.app.runtime.run import RunServices
 from pyoco_server.app.snapshots.foreign import adopt_claim_at_end
@@ -28,13 +29,13 @@ class RunFinisher:
         self._services = services
         self._actor = actor
 
-    async def fail(self, known: LoadedRun, code: str, reason: str, message: str) -> RunStatus:
+    async def fail(self, known: LoadedRun, failure: RunFailure) -> RunStatus:
         """End the run as failed, unless a cancel was first, and write its snapshot."""
         detail: JsonObject = {WORKER: self._actor.id}
         if self._services.wheels:
             detail[WHEELS] = dict(self._services.wheels)
-        error = {"code": code, "message": message, "detail": detail}
-        return await self._end(known, lambda execution: execution.failing(self._actor, reason, error))
+        error = {"code": failure.code, "message": failure.message, "detail": detail}
+        return await self._end(known, lambda execution: execution.failing(self._actor, failure.reason, error))
 
     async def end_cancel(self, known: LoadedRun) -> RunStatus:
         """End a requested cancel without waiting for nodes at work, whose workers are gone, and write the snapshot.

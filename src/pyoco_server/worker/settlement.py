@@ -5,7 +5,7 @@ import logging
 import msgspec
 
 from pyoco_server.app.ports import DeadLetters, Delivery, TooLargeError, UnavailableError, WorkQueue
-from pyoco_server.app.recovery.dead_letter import DeadLetter, DeadReason
+from pyoco_server.app.recovery.dead_letter import DeadLetter, publish_dead_letter
 from pyoco_server.app.recovery.quarantine_history import QuarantineHistory
 from pyoco_server.logs import log_error
 from pyoco_server.worker.hand_over import hand_over
@@ -14,26 +14,16 @@ from pyoco_server.worker.quarantined_job import replace
 _log = logging.getLogger(__name__)
 
 
-class DeadLetterNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a dead letter that the delivery does not have."""
-
-    reason: DeadReason
-    error: str | None = None
-    run_id: str | None = None
-    flow_name: str | None = None
-    tags: tuple[str, ...] | None = None
-
-
 class Ack(msgspec.Struct, frozen=True):
     """Remove the job: it is done. With a letter, publish that first."""
 
-    letter: DeadLetterNote | None = None
+    letter: DeadLetter | None = None
 
 
 class Term(msgspec.Struct, frozen=True):
     """Remove a message that is no job, after publishing its dead letter."""
 
-    letter: DeadLetterNote
+    letter: DeadLetter
 
 
 class Nak(msgspec.Struct, frozen=True):
@@ -92,19 +82,5 @@ class Settler:
         except (UnavailableError, TooLargeError) as error:
             log_error(_log, "ERR-PYOCO-0003", action="job_not_settled", exc=error, settlement=type(settlement).__name__)
 
-    async def _publish(self, delivery: Delivery, letter: DeadLetterNote, now: float) -> None:
-        dead_letter = DeadLetter(
-            reason=letter.reason,
-            tag=delivery.tag,
-            subject=delivery.subject,
-            times_delivered=delivery.times_delivered,
-            error=letter.error,
-            run_id=letter.run_id,
-            flow_name=letter.flow_name,
-            tags=letter.tags,
-            worker_id=self._worker_id,
-        )
-        try:
-            await self._dead_letters.publish(delivery.tag, dead_letter.entry(now))
-        except (UnavailableError, TooLargeError) as error:
-            log_error(_log, "ERR-PYOCO-0011", action="dead_letter_lost", exc=error, reason=letter.reason.value)
+    async def _publish(self, delivery: Delivery, letter: DeadLetter, now: float) -> None:
+        await publish_dead_letter(self._dead_letters, letter, delivery, now=now, worker_id=self._worker_id)

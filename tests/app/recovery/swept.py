@@ -47,13 +47,11 @@ class Swept:
         world = self.world
         return ExhaustedJobSweep(
             jobs=MemoryExhaustedJobs(world.queue.inner),
-            log=world.log,
             snapshots=world.snapshots,
             dead_letters=world.letters,
             desk=world.desk,
             queue=world.queue,
             clock=world.clock,
-            new_id=world.new_id,
             in_hands_sec=3.0,
         )
 

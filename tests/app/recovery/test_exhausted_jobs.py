@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
@@ -10,6 +11,8 @@ from pyoco_server import wait
 from pyoco_server.adapters.memory.work_queue import MemoryExhaustedJobs
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.recovery.exhausted_jobs import LOOK_SEC
+from pyoco_server.app.snapshots.projection import WORKER
+from pyoco_server.core import fold
 from tests.app.recovery.swept import Swept, sweeping
 from tests.app.runtime.flows import Calls
 from tests.worker.faulty import Fault
@@ -250,6 +253,37 @@ def test_an_invalid_job_has_a_dead_letter_that_says_so(names_a_run: bool) -> Non
         assert left(swept) == 0
 
     sweeping(body, max_deliver=2)
+
+
+@pytest.mark.parametrize("job", [{"run_id": "foreign-1", "flow_name": "any"}, {"run_id": "foreign-1"}, [1]])
+def test_a_worker_and_a_gateway_reject_an_invalid_job_alike(job: Any) -> None:
+    async def rejected(swept: Swept, *, by_worker: bool) -> tuple[dict[str, Any], Any]:
+        await swept.world.publish(msgspec.json.encode(job))
+        await (swept.world.hand({}).work() if by_worker else spend(swept.world))
+        await swept.sweep()
+        assert left(swept) == 0
+        [letter] = await swept.world.dead()
+        state = fold(events) if (events := await swept.world.events("foreign-1")) else None
+        return letter, state and (state.failure, await swept.status("foreign-1"))
+
+    outcomes: list[tuple[dict[str, Any], Any]] = []
+
+    async def by_worker(swept: Swept) -> None:
+        outcomes.append(await rejected(swept, by_worker=True))
+
+    async def by_gateway(swept: Swept) -> None:
+        outcomes.append(await rejected(swept, by_worker=False))
+
+    sweeping(by_worker, max_deliver=2)
+    sweeping(by_gateway, max_deliver=2)
+    (letter, run), (letter_of_gateway, run_of_gateway) = outcomes
+    assert letter.pop("worker_id") == "w1"
+    assert (letter.pop("num_delivered"), letter_of_gateway.pop("num_delivered")) == (1, 2)
+    assert letter.pop("timestamp") <= letter_of_gateway.pop("timestamp")
+    assert letter_of_gateway == letter
+    if run is not None:
+        assert run[0]["error"].pop("detail") == {WORKER: "w1"}
+    assert run_of_gateway == run
 
 
 def test_a_job_of_a_run_whose_log_is_gone_is_removed() -> None:

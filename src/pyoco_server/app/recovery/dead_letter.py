@@ -1,13 +1,25 @@
-"""The content of dead letters, as the specification words it; workers and gateways write them."""
+"""Dead letters: their content, as the specification words it, and how they are published; and rejected messages.
 
+Workers and gateways use this: a worker that rejects a job or fails its run, and a gateway for a job that no worker
+could settle.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
 from enum import StrEnum, unique
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from pyoco_server.app.ports import DeadLetters, TooLargeError, UnavailableError
+from pyoco_server.app.runs.job import InvalidJobError
+from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.core import ExecutionState
 from pyoco_server.core.json_codec import JsonObject
+from pyoco_server.logs import log_error
 from pyoco_server.messages import CATALOGUE
+
+_log = logging.getLogger(__name__)
 
 DELIVERIES_USED_UP = "DELIVERIES_USED_UP"
 """The error code of a run that ends because the deliveries of its job are exhausted."""
@@ -29,20 +41,35 @@ _ERRORS: Final = {
 }
 
 
+class DeadJob(Protocol):
+    """What a dead letter says of its job: a :class:`.Delivery`, or an :class:`.ExhaustedJob`."""
+
+    @property
+    def tag(self) -> str:
+        """The tag under which the job was queued."""
+        ...
+
+    @property
+    def subject(self) -> str:
+        """The subject to which the job was published."""
+        ...
+
+    @property
+    def times_delivered(self) -> int:
+        """How many times the job was delivered."""
+        ...
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter before it is stored: which job, and why."""
+    """Why a job is dead, and the fields of its run that are known."""
 
     reason: DeadReason
-    tag: str
-    subject: str
-    times_delivered: int
     error: str | None = None
     run_id: str | None = None
     flow_name: str | None = None
     tags: tuple[str, ...] | None = None
-    worker_id: str | None = None
 
-    def entry(self, now: float) -> JsonObject:
+    def entry(self, job: DeadJob, *, now: float, worker_id: str | None) -> JsonObject:
         """Return the stored form, without fields that are not known, except ``error``."""
         catalogued = _ERRORS[self.reason]
         entry: JsonObject = {
@@ -54,13 +81,47 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
             "message": catalogued.ja,
             "run_id": self.run_id,
             "flow_name": self.flow_name,
-            "tag": self.tag,
+            "tag": job.tag,
             "tags": list(self.tags) if self.tags is not None else None,
-            "worker_id": self.worker_id,
-            "num_delivered": self.times_delivered,
-            "subject": self.subject,
+            "worker_id": worker_id,
+            "num_delivered": job.times_delivered,
+            "subject": job.subject,
         }
         return {name: value for name, value in entry.items() if value is not None or name == "error"}
+
+
+async def publish_dead_letter(
+    dead_letters: DeadLetters, letter: DeadLetter, job: DeadJob, *, now: float, worker_id: str | None = None
+) -> None:
+    """Publish the letter of a job; one that cannot be published is logged, so that the job is settled all the same."""
+    try:
+        await dead_letters.publish(job.tag, letter.entry(job, now=now, worker_id=worker_id))
+    except (UnavailableError, TooLargeError) as error:
+        log_error(_log, "ERR-PYOCO-0011", action="dead_letter_lost", exc=error, reason=letter.reason.value)
+
+
+class RunFailure(NamedTuple):
+    """Why a run fails without its flow."""
+
+    code: str
+    reason: str
+    message: str
+
+
+FailRun = Callable[[str, RunInput, RunFailure], Awaitable[object]]
+"""Fails a run that has not ended; one without a log is created from the input first."""
+
+
+async def reject_invalid_job(error: InvalidJobError, fail_run: FailRun) -> DeadLetter:
+    """Reject a message that is not a job: fail the run that it names, and return its dead letter.
+
+    UnavailableError if the run could not be failed; the caller then leaves the message in the queue.
+    """
+    log_error(_log, "ERR-PYOCO-0012", action="invalid_job", exc=error, run_id=error.run_id)
+    if error.run_id is not None:
+        given = RunInput(flow_name=error.flow_name or "unknown")
+        await fail_run(error.run_id, given, RunFailure("INVALID_JOB", "invalid job", str(error)))
+    return DeadLetter(reason=DeadReason.INVALID_JOB, error=str(error), run_id=error.run_id, flow_name=error.flow_name)
 
 
 def used_up(state: ExecutionState, times_delivered: int) -> str:

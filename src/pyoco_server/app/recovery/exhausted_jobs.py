@@ -9,30 +9,25 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
-import msgspec
-
-from pyoco_server.app.ports import (
-    Clock,
-    DeadLetters,
-    EventLog,
-    NewId,
-    SnapshotReader,
-    TooLargeError,
-    UnavailableError,
-    WorkQueue,
-)
+from pyoco_server.app.ports import Clock, DeadLetters, SnapshotReader, UnavailableError, WorkQueue
 from pyoco_server.app.ports.work_queue import ExhaustedJob, ExhaustedJobs
-from pyoco_server.app.recovery.dead_letter import DELIVERIES_USED_UP, DeadLetter, DeadReason, used_up
+from pyoco_server.app.recovery.dead_letter import (
+    DELIVERIES_USED_UP,
+    DeadLetter,
+    DeadReason,
+    RunFailure,
+    publish_dead_letter,
+    reject_invalid_job,
+    used_up,
+)
 from pyoco_server.app.recovery.quarantine_history import QuarantineHistory, lost_workers, mark_of, marked, starters
 from pyoco_server.app.runs.job import InvalidJobError, Job, decode_job
 from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.app.snapshots.codec import json_object
 from pyoco_server.app.snapshots.status import RunStatus, has_owner, is_parked, run_status, was_retracted
-from pyoco_server.core import (
-    Actor,
-    ActorKind,
-)
+from pyoco_server.core import Actor, ActorKind
+from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.logs import log_context, log_error
 
 _log = logging.getLogger(__name__)
@@ -52,24 +47,20 @@ class ExhaustedJobSweep:
         self,
         *,
         jobs: ExhaustedJobs,
-        log: EventLog,
         snapshots: SnapshotReader,
         dead_letters: DeadLetters,
         desk: RunLog,
         queue: WorkQueue,
         clock: Clock,
-        new_id: NewId,
         in_hands_sec: float,
     ) -> None:
         """``in_hands_sec``: the owner of a run writes a heartbeat more often than that."""
         self._jobs = jobs
-        self._log = log
         self._snapshots = snapshots
         self._dead_letters = dead_letters
         self._desk = desk
         self._queue = queue
         self._clock = clock
-        self._new_id = new_id
         self._in_hands_sec = in_hands_sec
         self._noted: OrderedDict[int, int] = OrderedDict()
         self._look_at = 0.0
@@ -152,10 +143,11 @@ class ExhaustedJobSweep:
         try:
             return await self._desk.open(said.run_id)
         except RunNotFoundError:
-            if said.log_position is not None:
-                return None
-            await self._desk.adopt(said.run_id, said.input(), _PRODUCER)
-            return await self._desk.open(said.run_id)
+            return None if said.log_position is not None else await self._created(said.run_id, said.input())
+
+    async def _created(self, run_id: str, given: RunInput) -> OpenRun:
+        await self._desk.adopt(run_id, given, _PRODUCER)
+        return await self._desk.open(run_id)
 
     async def _has_owner(self, run: OpenRun) -> bool:
         """Read whether a process drives the run: its log grew a moment ago, or its snapshot says so."""
@@ -169,50 +161,40 @@ class ExhaustedJobSweep:
     async def _give_up(self, job: ExhaustedJob, said: Job, run: OpenRun) -> bool:
         """Fail the run, unless its log has grown since it was read: then it has an owner."""
         judged = run.execution.state
-        error = used_up(judged, job.times_delivered)
-        if await self._fail(run, DeadReason.EXECUTION_ERROR.value, DELIVERIES_USED_UP, error, only_at=judged.version):
+        reason, error = DeadReason.EXECUTION_ERROR, used_up(judged, job.times_delivered)
+        failure = RunFailure(DELIVERIES_USED_UP, reason.value, error)
+        if await self._fail(run, failure, only_at=judged.version):
             log_error(_log, "ERR-PYOCO-0007", action="deliveries_used_up", reason=error)
-            letter = self._letter_of(job, DeadReason.EXECUTION_ERROR, error)
-            await self._write_dead_letter(
-                msgspec.structs.replace(letter, run_id=said.run_id, flow_name=said.flow_name, tags=said.tags)
+            letter = DeadLetter(
+                reason=reason, error=error, run_id=said.run_id, flow_name=said.flow_name, tags=said.tags
             )
+            await self._publish(letter, job)
         return run.execution.state.is_terminal
 
     async def _reject(self, job: ExhaustedJob, error: InvalidJobError) -> None:
-        """Reject an invalid job, and fail the run that it names. The gateway that removes it writes the letter."""
-        log_error(_log, "ERR-PYOCO-0012", action="invalid_job", exc=error, run_id=error.run_id)
-        if error.run_id is not None:
-            try:
-                run = await self._desk.open(error.run_id)
-            except RunNotFoundError:
-                await self._desk.adopt(error.run_id, RunInput(flow_name=error.flow_name or "unknown"), _PRODUCER)
-                run = await self._desk.open(error.run_id)
-            await self._fail(run, "invalid job", "INVALID_JOB", str(error))
+        """Reject an invalid job, and remove it. The gateway that removes it publishes the dead letter."""
+        letter = await reject_invalid_job(error, self._fail_by_id)
         if await self._jobs.remove(job.number):
-            letter = self._letter_of(job, DeadReason.INVALID_JOB, str(error))
-            await self._write_dead_letter(
-                msgspec.structs.replace(letter, run_id=error.run_id, flow_name=error.flow_name)
-            )
+            await self._publish(letter, job)
 
-    async def _fail(self, run: OpenRun, reason: str, code: str, message: str, *, only_at: int | None = None) -> bool:
+    async def _fail_by_id(self, run_id: str, given: RunInput, failure: RunFailure) -> None:
+        try:
+            run = await self._desk.open(run_id)
+        except RunNotFoundError:
+            run = await self._created(run_id, given)
+        await self._fail(run, failure)
+
+    async def _fail(self, run: OpenRun, failure: RunFailure, *, only_at: int | None = None) -> bool:
         """Fail the run, unless a cancel was first; False if it did not fail, or another process ended it."""
-        failing = run.execution.failing(_SWEEPER, reason, {"code": code, "message": message}, only_at=only_at)
+        error: JsonObject = {"code": failure.code, "message": failure.message}
+        failing = run.execution.failing(_SWEEPER, failure.reason, error, only_at=only_at)
         events = await run.execution.decide(failing)
         if run.execution.state.is_terminal:
             await self._desk.update_snapshot(run)
         return bool(events) and run_status(run.execution.state) is RunStatus.FAILED
 
-    @staticmethod
-    def _letter_of(job: ExhaustedJob, reason: DeadReason, error: str) -> DeadLetter:
-        return DeadLetter(
-            reason=reason, tag=job.tag, subject=job.subject, times_delivered=job.times_delivered, error=error
-        )
-
-    async def _write_dead_letter(self, letter: DeadLetter) -> None:
-        try:
-            await self._dead_letters.publish(letter.tag, letter.entry(self._now()))
-        except (UnavailableError, TooLargeError) as error:
-            log_error(_log, "ERR-PYOCO-0011", action="dead_letter_lost", reason=letter.reason.value, detail=str(error))
+    async def _publish(self, letter: DeadLetter, job: ExhaustedJob) -> None:
+        await publish_dead_letter(self._dead_letters, letter, job, now=self._now())
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
