@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-async def wait_until(predicate: Callable[[], object], timeout: float = 5.0) -> None:  # noqa: ASYNC109 (reads well)
+async def wait_until(predicate: Callable[[], object], timeout: float = 20.0) -> None:  # noqa: ASYNC109 (reads well)
     """Return as soon as the predicate is true; raises ``TimeoutError`` with its name if it never is."""
     deadline = time.monotonic() + timeout
     pause = 0.001

@@ -188,17 +188,19 @@ def test_time_passes_again_after_a_pause(elsewhere: LoopThread) -> None:
 def test_advancing_waits_for_work(elsewhere: LoopThread) -> None:
     clock = VirtualClock()
     clock.pause()
+    begun = threading.Event()
     finished: list[datetime] = []
 
     async def work_sleep_work() -> None:
         for pause in (0, 60):
             await clock.sleep(pause)
             with clock.hold():
+                begun.set()
                 await asyncio.sleep(0.05)
                 finished.append(clock.now())
 
     elsewhere.submit(work_sleep_work())
-    asyncio.run(wait_until(lambda: clock._holds))
+    assert begun.wait(20)
     clock.advance(120)
     assert finished == [START, START + timedelta(seconds=60)]
 
