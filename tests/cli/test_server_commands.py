@@ -45,7 +45,14 @@ def test_accepted_runs_survive_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path, *arguments, port=port) as served:
         run_id = httpx.post(f"{served.url}/runs", json={"flow_name": "any"}).json()["run_id"]
         assert served.stop(signal.SIGINT)[0] == 130
+    left = [tmp_path / ".pyoco", *(tmp_path / ".pyoco").rglob("*")]
+    assert [path for path in left if path.stat().st_mode & 0o077] == [], "other users could read runs"
+    for path in left:  # as earlier versions left them
+        path.chmod(0o755 if path.is_dir() else 0o644)
     with serving(tmp_path, *arguments, port=port) as served:
+        now = [path for path in (tmp_path / ".pyoco").rglob("*") if path.exists()]
+        assert [path for path in now if path.stat().st_mode & 0o077] == []
+        assert "directory_closed" in served.output.read_text()
         assert httpx.get(f"{served.url}/runs/{run_id}").json()["status"] == "PENDING"
         assert [run["run_id"] for run in httpx.get(f"{served.url}/runs").json()] == [run_id]
         assert served.stop()[0] == 0

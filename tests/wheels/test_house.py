@@ -81,6 +81,8 @@ def test_the_code_of_a_wheel_can_be_imported_exchanged_and_removed(tmp_path: Pat
         second = a_wheel(wheel_name("house_a", "2.0"), make_wheel("house_a", "2.0", flow_files("house_a", "two")))
         here = house(tmp_path)
         await here.install(*first)
+        written = [tmp_path / "wheels", *(tmp_path / "wheels").rglob("*")]
+        assert [path for path in written if path.stat().st_mode & 0o077] == [], "other users could read it"
         await here.activate([first[0]])
         values = importlib.import_module("house_a.values")
         assert values.ANSWER == "one"

@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from pyoco_server.adapters.private_files import private_directory
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.settings import Settings
 from pyoco_server.settings.values import SHORTEST_KEY
@@ -20,7 +21,7 @@ def create_result_key(data_dir: Path) -> None:
     path = data_dir / FILE_NAME
     if path.exists():
         return
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_directory(data_dir)
     written = data_dir / f"{FILE_NAME}.{secrets.token_hex(4)}"
     fd = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -14,6 +14,7 @@ from pyoco_server.adapters.jetstream.stores.in_flight_jobs import JetStreamInFli
 from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
 from pyoco_server.adapters.jetstream.stores.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.jetstream.stores.workers import JetStreamLiveness
+from pyoco_server.adapters.private_files import private_directory
 from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.adapters.system import SystemClock, uuid_maker
 from pyoco_server.app.api_keys.cache import KeyCache
@@ -186,7 +187,7 @@ def _pepper(settings: Settings) -> bytes:
 
 
 def _index_path(settings: Settings) -> Path:
-    settings.storage.data_dir.mkdir(parents=True, exist_ok=True)
+    private_directory(settings.storage.data_dir)
     return settings.storage.data_dir / f"index-{settings.http.port}.sqlite"
 
 

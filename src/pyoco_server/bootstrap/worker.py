@@ -12,6 +12,7 @@ from packaging.tags import sys_tags
 
 from pyoco_server.adapters.executor.local import LocalExecutor
 from pyoco_server.adapters.jetstream.stores.workers import answer_as
+from pyoco_server.adapters.private_files import private_directory
 from pyoco_server.adapters.result_key import result_key
 from pyoco_server.adapters.system import SystemClock, series_maker
 from pyoco_server.adapters.wheel_install.store import LocalWheelHouse
@@ -158,6 +159,8 @@ async def _wheel_sync(
         presence.note(wheel_sync=WheelSyncStatus(enabled=False).to_json())
         yield None
         return
+    if wheels.sync_dir.is_dir():
+        private_directory(wheels.sync_dir)
     house = LocalWheelHouse(wheels.sync_dir, install_timeout_sec=wheels.install_timeout_sec)
     sync = WheelSync(
         registry=platform.wheels,

@@ -214,7 +214,8 @@ class Storage(Section):
     survives a power loss; `fast` leaves that to the operating system: events survive the end of the process, but not a
     power loss."""
     data_dir: Annotated[v.Directory, Var("PYOCO_DATA_DIR", BOTH)] = Path(".pyoco")
-    """Where files are kept: the embedded NATS server's and the gateway's index."""
+    """Where files are kept: the embedded NATS server's and the gateway's index. Only its owner may enter it: one that
+    is open to others is closed at the start, with all files in it, unless it is a home directory or like `/tmp`."""
     run_snapshot_max_bytes: Annotated[v.Bytes, Var("PYOCO_MAX_RUN_SNAPSHOT_BYTES", BOTH)] = 262_144
     """The largest snapshot; a larger one loses its `task_records`."""
     inline_output_max_bytes: Annotated[v.Bytes, Var("PYOCO_INLINE_OUTPUT_MAX_BYTES", WORKER)] = 65_536

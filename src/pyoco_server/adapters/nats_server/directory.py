@@ -17,6 +17,7 @@ import msgspec
 from pyoco_server.adapters.jetstream.durability.server_name import CONFIGURATION, streams_below
 from pyoco_server.adapters.nats_server.config import Configuration
 from pyoco_server.adapters.nats_server.errors import DirectoryInUseError, DirectoryUnusableError, StoreDamagedError
+from pyoco_server.adapters.private_files import private_directory
 
 
 class FileLock:
@@ -176,7 +177,7 @@ class DataDirectory:
         with self._usable():
             if self.path.exists() and not self.path.is_dir():
                 raise DirectoryUnusableError(self.path, "it is not a directory")
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_directory(self.path)
             if not self._supervisor_lock.try_acquire():
                 raise self._in_use(is_orphan=False)
         try:

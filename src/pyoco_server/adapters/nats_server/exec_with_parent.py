@@ -26,6 +26,7 @@ def main(parent: int, death_signal: int, command: list[str]) -> None:
     # Restore the defaults: background jobs of a shell ignore the first, Python the second, and exec would inherit both.
     for number in (signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
+    os.umask(0o077)  # its log and store are for its owner only
     try:
         os.execv(command[0], command)  # noqa: S606 (the purpose of this program)
     except OSError as error:

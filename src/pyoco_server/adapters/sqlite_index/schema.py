@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from pyoco_server.adapters.private_files import private_file
 from pyoco_server.errors import InvalidInputError
 
 SCHEMA_VERSION: Final = 4
@@ -170,6 +171,9 @@ def open_reader(path: str) -> sqlite3.Connection:
 
 def _connect(path: str) -> sqlite3.Connection:
     # Each connection serves one thread at a time, though not always the same one.
+    if path != IN_MEMORY:
+        with contextlib.suppress(OSError):  # SQLite reports it; its other files get the rights of this one
+            private_file(Path(path))
     connection = sqlite3.connect(path, timeout=_BUSY_SEC, isolation_level=None, check_same_thread=False)
     with _closed_on_error(connection):
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from pyoco_server.adapters.private_files import DIRECTORY_MODE, close_to_others
 from pyoco_server.adapters.wheel_install.modules import (
     platform_modules,
     provided_modules,
@@ -57,12 +58,13 @@ class LocalWheelHouse:
         with _as_install_error(wheel):
             if await asyncio.to_thread(self._hold, home):
                 return
-            await asyncio.to_thread(self._directory.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(self._directory.mkdir, mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             making = self._directory / f"{_MAKING}{secrets.token_hex(8)}"
-            making.mkdir()
+            making.mkdir(mode=DIRECTORY_MODE)
             lock = _locked(making, fcntl.LOCK_EX)
             try:
                 await self._make(making, wheel, content)
+                await asyncio.to_thread(close_to_others, making)
                 await asyncio.to_thread(_sync_all, making)
                 _rename(making, home)
                 await asyncio.to_thread(_sync, self._directory)

@@ -16,7 +16,7 @@ from pyoco_server.app.runtime.unused_params import read_unused, warnings_of
 from pyoco_server.cli.client.connection import by_option
 from pyoco_server.cli.server.dev_console import DevConsole
 from pyoco_server.cli.server.dev_worker import DEFAULTS, DevWorker
-from pyoco_server.cli.server.up_command import add_dashboard_lang, with_nats
+from pyoco_server.cli.server.up_command import add_dashboard_lang, private_data_dir, with_nats
 from pyoco_server.cli.shared import argument_types as kinds
 from pyoco_server.cli.shared.errors import UsageError, file_suggestion
 from pyoco_server.cli.shared.flag_settings import load_with_flags
@@ -127,6 +127,7 @@ async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
     asked, console, url = StopRequests(), Console(), gateway_url(settings)
     stays = not arguments.submit or (sys.stdout.isatty() and not arguments.once)
     printer = DevConsole(console, url)
+    private_data_dir(settings)
     nats = NatsServer(Path(settings.storage.data_dir) / "nats", durability=settings.storage.durability)
     async with AsyncExitStack() as stack:
         async with asked.cutting_short():

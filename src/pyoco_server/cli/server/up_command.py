@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from pyoco_server.adapters.nats_server import NatsServer, PortTakenError, nats_bootstrap_command
+from pyoco_server.adapters.nats_server import DirectoryUnusableError, NatsServer, PortTakenError, nats_bootstrap_command
 from pyoco_server.adapters.nats_server.probe import is_nats
+from pyoco_server.adapters.private_files import private_directory
 from pyoco_server.adapters.result_key import create_result_key
 from pyoco_server.cli.shared.errors import UsageError
 from pyoco_server.cli.shared.flag_settings import load_with_flags
@@ -111,6 +112,7 @@ async def _nats(
     if "urls" in settings.nats.model_fields_set and not arguments.with_nats_bootstrap:
         yield settings, []
         return
+    private_data_dir(settings)
     server = NatsServer(
         Path(settings.storage.data_dir) / "nats",
         host=arguments.nats_listen_host,
@@ -148,6 +150,15 @@ async def _started(server: NatsServer) -> AsyncIterator[None]:
         yield
     finally:
         await server.stop()
+
+
+def private_data_dir(settings: Settings) -> None:
+    """Make the data directory, which only its owner may enter. Raises ``DirectoryUnusableError``."""
+    path = Path(settings.storage.data_dir)
+    try:
+        private_directory(path)
+    except OSError as error:
+        raise DirectoryUnusableError(path, error.strerror or str(error)) from error
 
 
 def with_nats(settings: Settings, url: str) -> Settings:
