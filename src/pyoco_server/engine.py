@@ -122,7 +122,7 @@ class Engine:
             ),
             plans=PlanCache(),
             artifacts=Path(artifacts),
-            worker_id=f"engine-{uuid.uuid4()}",
+            worker_mark=f"engine-{uuid.uuid4()}",
             grace_sec=cancel_grace_sec,
             chance=random.Random(seed),  # noqa: S311 pauses, not secrets
         )

@@ -200,7 +200,7 @@ def make_worker(
         outputs=Outputs(store.outputs, key=b"of all simulated workers, or so it is"),
         plans=PlanCache(),
         artifacts=Path("artifacts"),
-        worker_id=worker_mark(name, instance_id),
+        worker_mark=worker_mark(name, instance_id),
         grace_sec=options.cancel_grace_sec,
         chance=chance,
     )

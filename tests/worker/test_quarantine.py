@@ -12,7 +12,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco_server import wait
 from pyoco_server.app.ports import Delivery
 from pyoco_server.app.recovery.quarantine_history import QuarantineHistory
-from pyoco_server.worker.quarantined_job import QuarantinedDelivery, mark_for, recognised, replace
+from pyoco_server.worker.quarantined_job import QuarantinedDelivery, history_for, recognised, replace
 from pyoco_server.worker.settlement import Ack, Nak, Quarantine
 from pyoco_server.worker.slot_gate import SlotGate
 from tests.app.runtime.flows import Calls
@@ -38,7 +38,7 @@ async def submit_lone(world: World, flow_name: str) -> str:
     return run_id
 
 
-async def queued_mark(world: World) -> QuarantineHistory:
+async def queued_history(world: World) -> QuarantineHistory:
     """Return the quarantine history in the next job."""
     return msgspec.convert(msgspec.json.decode((await pulled(world)).body)["quarantine"], QuarantineHistory)
 
@@ -113,7 +113,7 @@ def test_a_lone_job_that_finds_no_place_is_queued_again_and_that_does_not_count(
         delivery = await pulled(world)
         with hand.handler.gate.exclusive(delivery):
             assert isinstance(await hand.handle(delivery), Quarantine)
-        assert await queued_mark(world) == QuarantineHistory(4, after=1, alone=0)
+        assert await queued_history(world) == QuarantineHistory(4, after=1, alone=0)
 
     attempt(body)
 
@@ -277,7 +277,7 @@ def test_a_worker_that_stops_releases_waiting_jobs_and_finishes_the_rest() -> No
             waiting.other.release()
             await running
         assert (waiting.other.began, waiting.suspect.began) == (1, 0)
-        assert await queued_mark(world) == QuarantineHistory(4, after=1, alone=0)
+        assert await queued_history(world) == QuarantineHistory(4, after=1, alone=0)
 
     attempt(body, virtual=False)
 
@@ -358,7 +358,7 @@ def test_a_resumed_run_that_was_quarantined_continues() -> None:
         await die(world, working)
         held.release()
         delivery = await pulled(world)
-        await replace(delivery, mark_for(delivery, await world.events(run_id)), world.queue)
+        await replace(delivery, history_for(delivery, await world.events(run_id)), world.queue)
         assert await hand.work() == Ack()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
 

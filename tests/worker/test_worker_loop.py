@@ -11,8 +11,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
-from pyoco_server.worker.tag_scheduler import TagScheduler
-from pyoco_server.worker.worker import Worker
+from pyoco_server.worker.worker import TagScheduler, Worker
 from tests.app.runtime.flows import Calls
 from tests.waiting import wait_until
 from tests.wheels.building import wheel_name

@@ -140,7 +140,7 @@ class World:
             outputs=Outputs(self.outputs, key=b"of all workers in these tests, as it is"),
             plans=PlanCache(),
             artifacts=Path(self._folder.name),
-            worker_id=mark,
+            worker_mark=mark,
             grace_sec=options.cancel_grace_sec,
             chance=random.Random(0),
             wheels=wheels,

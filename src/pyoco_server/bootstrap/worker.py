@@ -92,7 +92,7 @@ async def open_worker(
         ),
         plans=PlanCache(),
         artifacts=Path("artifacts"),
-        worker_id=worker_mark(options.worker_id, instance_id),
+        worker_mark=worker_mark(options.worker_id, instance_id),
         grace_sec=options.cancel_grace_sec,
         chance=random.Random(),  # noqa: S311 pauses, not secrets
         wheels=wheels,

@@ -43,7 +43,7 @@ from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, NoFlo
 from pyoco_server.worker.hand_over import candidates
 from pyoco_server.worker.loaded_run import LoadedRun, RunLookup
 from pyoco_server.worker.options import NAK_DELAY_SEC, WorkerOptions
-from pyoco_server.worker.quarantined_job import QuarantinedDelivery, mark_for
+from pyoco_server.worker.quarantined_job import QuarantinedDelivery, history_for
 from pyoco_server.worker.registration import WorkerRegistration
 from pyoco_server.worker.run_finisher import RunFinisher
 from pyoco_server.worker.settlement import Ack, HandOver, Nak, NoAction, Quarantine, Settlement, Term
@@ -200,7 +200,7 @@ class JobHandler:
         if isinstance(delivery, QuarantinedDelivery):
             return True
         is_known_to_crash = is_under_suspicion(
-            known.events, known.state, self._services.worker_id, crashes=SUSPECT_FROM - 1
+            known.events, known.state, self._services.worker_mark, crashes=SUSPECT_FROM - 1
         )
         if delivery.times_delivered < SUSPECT_FROM and not job.rescue and not is_known_to_crash:
             return False
@@ -218,12 +218,14 @@ class JobHandler:
                 "the run is quarantined: from now on it is only run alone in its worker",
                 extra={"action": "run_set_apart"},
             )
-            return Handled(Quarantine(mark_for(delivery, known.events)), delivery)
+            return Handled(Quarantine(history_for(delivery, known.events)), delivery)
         with self.gate.exclusive(delivery) as is_mine:
             newest = await self._until_alone(job.run_id, known, delivery) if is_mine else None
             if newest is None:
                 is_lone = isinstance(delivery, QuarantinedDelivery)
-                return Handled(Quarantine(mark_for(delivery, known.events)) if is_lone else Nak(NO_PLACE_SEC), delivery)
+                return Handled(
+                    Quarantine(history_for(delivery, known.events)) if is_lone else Nak(NO_PLACE_SEC), delivery
+                )
             if newest.state.is_cancel_requested or newest.state.is_terminal:
                 await self._finisher.end_cancel(newest)
                 return Handled(Ack(), delivery)
@@ -237,7 +239,7 @@ class JobHandler:
         So it is if this is the last delivery, and as many workers started the run, and did not hand it back, as there
         were deliveries before. The later of those executed alone, so no other run can be the cause.
         """
-        me = self._services.worker_id
+        me = self._services.worker_mark
         if isinstance(delivery, QuarantinedDelivery):
             return delivery.is_to_blame(known.events, me)
         if not delivery.is_last or len(lost_workers(known.events, me)) < delivery.times_delivered - 1:

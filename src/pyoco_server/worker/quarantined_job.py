@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from pyoco_server.app.ports import Delivery, WorkQueue
-from pyoco_server.app.recovery.quarantine_history import QuarantineHistory, mark_of, marked, starters
+from pyoco_server.app.recovery.quarantine_history import QuarantineHistory, history_of, quarantined, starters
 from pyoco_server.core import Event
 
 LONE_DEATHS: Final = 1
@@ -25,9 +25,9 @@ LONE_DELIVERIES: Final = 5
 class QuarantinedDelivery:
     """A delivery of a quarantined job; it counts the deliveries of the jobs before it, too."""
 
-    def __init__(self, delivery: Delivery, mark: QuarantineHistory, queue: WorkQueue) -> None:
+    def __init__(self, delivery: Delivery, history: QuarantineHistory, queue: WorkQueue) -> None:
         self._delivery = delivery
-        self._mark = mark
+        self._history = history
         self._queue = queue
 
     @property
@@ -48,25 +48,25 @@ class QuarantinedDelivery:
     @property
     def times_delivered(self) -> int:
         """How often the run was delivered, with the jobs before this one."""
-        return self._mark.deliveries + self._delivery.times_delivered
+        return self._history.deliveries + self._delivery.times_delivered
 
-    def is_to_blame(self, events: Sequence[Event], worker_id: str) -> bool:
-        """Return whether the run killed its workers; ``worker_id`` is alive, whatever it started.
+    def is_to_blame(self, events: Sequence[Event], me: str) -> bool:
+        """Return whether the run killed its workers; the one with the mark ``me`` is alive, whatever it started.
 
         Of those that started it, as many are alive as handed it back (``forgiven``), with or without a task at work.
         """
-        started = starters(events[self._mark.after :], worker_id)
-        times_alone = self._mark.alone + self._delivery.times_delivered
-        return len(started) >= LONE_DEATHS + self._mark.forgiven or times_alone > LONE_DELIVERIES
+        started = starters(events[self._history.after :], me)
+        times_alone = self._history.alone + self._delivery.times_delivered
+        return len(started) >= LONE_DEATHS + self._history.forgiven or times_alone > LONE_DELIVERIES
 
     def forgive(self) -> None:
         """Count a worker that started the run alone and hands it back alive."""
-        self._mark = msgspec.structs.replace(self._mark, forgiven=self._mark.forgiven + 1)
+        self._history = msgspec.structs.replace(self._history, forgiven=self._history.forgiven + 1)
 
-    def next_mark(self) -> QuarantineHistory:
+    def next_history(self) -> QuarantineHistory:
         """Return the history for the job that replaces this one; this delivery does not count."""
-        alone = self._mark.alone + self._delivery.times_delivered - 1
-        return msgspec.structs.replace(self._mark, deliveries=self.times_delivered, alone=alone)
+        alone = self._history.alone + self._delivery.times_delivered - 1
+        return msgspec.structs.replace(self._history, deliveries=self.times_delivered, alone=alone)
 
     @property
     def is_last(self) -> bool:
@@ -82,7 +82,7 @@ class QuarantinedDelivery:
         if delay_sec > 0:
             await self._delivery.nak(delay_sec)
         else:
-            await replace(self, self.next_mark(), self._queue)
+            await replace(self, self.next_history(), self._queue)
 
     async def term(self) -> None:
         """Never deliver it again."""
@@ -95,22 +95,21 @@ class QuarantinedDelivery:
 
 def recognised(delivery: Delivery, queue: WorkQueue) -> Delivery:
     """Return the delivery, as a :class:`QuarantinedDelivery` if its job is quarantined."""
-    mark = mark_of(delivery.body)
-    return delivery if mark is None else QuarantinedDelivery(delivery, mark, queue)
+    history = history_of(delivery.body)
+    return delivery if history is None else QuarantinedDelivery(delivery, history, queue)
 
 
-def mark_for(delivery: Delivery, events: Sequence[Event]) -> QuarantineHistory:
+def history_for(delivery: Delivery, events: Sequence[Event]) -> QuarantineHistory:
     """Return the history for the quarantined job that replaces this one; ``events`` are the whole log of the run."""
     if isinstance(delivery, QuarantinedDelivery):
-        return delivery.next_mark()
+        return delivery.next_history()
     return QuarantineHistory(delivery.times_delivered, after=len(events))
 
 
-async def replace(delivery: Delivery, mark: QuarantineHistory, queue: WorkQueue) -> None:
+async def replace(delivery: Delivery, history: QuarantineHistory, queue: WorkQueue) -> None:
     """Replace a job by a quarantined one."""
-    once = secrets.token_hex(
-        8
-    )  # a duplicate job does no harm, but one that the queue takes for a duplicate would be lost
+    # A duplicate job does no harm, but one that the queue takes for a duplicate would be lost.
+    once = secrets.token_hex(8)
     run_id = msgspec.json.decode(delivery.body)["run_id"]
-    await queue.publish(delivery.tag, marked(delivery.body, mark), dedup_id=f"{run_id}:alone:{once}")
+    await queue.publish(delivery.tag, quarantined(delivery.body, history), dedup_id=f"{run_id}:alone:{once}")
     await delivery.ack()

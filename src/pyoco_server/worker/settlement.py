@@ -35,7 +35,7 @@ class Nak(msgspec.Struct, frozen=True):
 class Quarantine(msgspec.Struct, frozen=True):
     """Replace the job by one that is only run alone in its worker."""
 
-    mark: QuarantineHistory
+    history: QuarantineHistory
 
 
 class NoAction(msgspec.Struct, frozen=True):
@@ -73,8 +73,8 @@ class Settler:
                     await delivery.term()
                 case Nak(delay_sec):
                     await delivery.nak(delay_sec)
-                case Quarantine(mark):
-                    await replace(delivery, mark, self._queue)
+                case Quarantine(history):
+                    await replace(delivery, history, self._queue)
                 case HandOver(instance_id):
                     await hand_over(delivery, instance_id, self._queue)
                 case NoAction():  # last of a closed set

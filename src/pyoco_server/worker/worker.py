@@ -2,8 +2,7 @@
 
 Each slot pulls one job, handles it (``job_handler.py``), settles it (``settlement.py``) and pulls the next. There are
 never more pulls than free slots, so a delivered job is handled at once. With more tags than free slots the slots take
-turns at the tags (``tag_scheduler.py``). A job that may kill the process, and wheel sync, keep the slots from pulling
-(``slot_gate.py``).
+turns at the tags. A job that may kill the process, and wheel sync, keep the slots from pulling (``slot_gate.py``).
 
 When a worker is killed during a task, its heartbeats and its "in progress" reports stop. The queue delivers the job
 again after the ack wait, to any worker of the tag. A gateway that learns from NATS that the process has no connection
@@ -25,7 +24,6 @@ from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.quarantined_job import recognised
 from pyoco_server.worker.registration import WorkerRegistration
 from pyoco_server.worker.settlement import Nak, Settler
-from pyoco_server.worker.tag_scheduler import TagScheduler
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +59,27 @@ class CodeSync(Protocol):
     async def look_if_due(self) -> None:
         """Look once if the last look is long ago."""
         ...
+
+
+class TagScheduler:
+    """Chooses the tag that the fewest slots pull from, and of those the one chosen longest ago."""
+
+    def __init__(self, tags: Sequence[str]) -> None:
+        self._waiting = dict.fromkeys(tags, 0)
+        self._last = dict.fromkeys(tags, 0)
+        self._turn = 0
+
+    def take(self) -> str:
+        """Return the tag to pull from now."""
+        tag = min(self._waiting, key=lambda name: (self._waiting[name], self._last[name]))
+        self._turn += 1
+        self._last[tag] = self._turn
+        self._waiting[tag] += 1
+        return tag
+
+    def give_back(self, tag: str) -> None:
+        """Note that the pull from the tag has ended."""
+        self._waiting[tag] -= 1
 
 
 class Worker:

@@ -66,7 +66,7 @@ class Parts:
         self.store = RememberingStore()
         plan, clock = PlanCache().of(model), SystemClock()
         self.execution = Execution(RUN_ID, plan.graph, log=self.log, clock=clock, new_id=uuid_maker())
-        self.commands = NodeCommands(RUN_ID, self.functions, worker_id=worker_id, clock=clock)
+        self.commands = NodeCommands(RUN_ID, self.functions, worker_mark=worker_id, clock=clock)
         self.commands.drive_on(RunPlan(plan.graph, plan.steps, frozenset(), {}))
         self.crashes = CrashHistory()
         scope = RunScope(RUN_ID, model.name, {}, str(Path("unused")))

@@ -20,7 +20,13 @@ from pyoco_server.app.recovery.dead_letter import (
     reject_invalid_job,
     used_up,
 )
-from pyoco_server.app.recovery.quarantine_history import QuarantineHistory, lost_workers, mark_of, marked, starters
+from pyoco_server.app.recovery.quarantine_history import (
+    QuarantineHistory,
+    history_of,
+    lost_workers,
+    quarantined,
+    starters,
+)
 from pyoco_server.app.runs.job import InvalidJobError, Job, decode_job
 from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
 from pyoco_server.app.runtime.run_input import RunInput
@@ -134,9 +140,9 @@ class ExhaustedJobSweep:
             "the run was lost with workers that ran other jobs, too; from now on it is run alone",
             extra={"action": "run_set_apart"},
         )
-        mark = QuarantineHistory(job.times_delivered, after=len(run.events))
+        history = QuarantineHistory(job.times_delivered, after=len(run.events))
         run_id = run.execution.execution_id
-        await self._queue.publish(job.tag, marked(job.body, mark), dedup_id=f"{run_id}:alone:{job.number}")
+        await self._queue.publish(job.tag, quarantined(job.body, history), dedup_id=f"{run_id}:alone:{job.number}")
 
     async def _opened(self, said: Job) -> OpenRun | None:
         """Open the run; None if it had a log once and has none any more. The run of a foreign producer is created."""
@@ -207,4 +213,4 @@ def _may_be_innocent(job: ExhaustedJob, run: OpenRun) -> bool:
     that ran it alone died of it; and a run that was never started may kill the worker that loads it.
     """
     is_started = bool(starters(run.events, None))
-    return mark_of(job.body) is None and is_started and len(lost_workers(run.events, None)) < job.times_delivered - 1
+    return history_of(job.body) is None and is_started and len(lost_workers(run.events, None)) < job.times_delivered - 1

@@ -32,27 +32,23 @@ class QuarantineHistory(msgspec.Struct, frozen=True):
     """How many workers released it and stayed alive."""
 
 
-class _MarkedJob(msgspec.Struct):
+class _QuarantinedJob(msgspec.Struct):
     quarantine: QuarantineHistory | None = None
 
 
-def mark_of(body: bytes) -> QuarantineHistory | None:
+def history_of(body: bytes) -> QuarantineHistory | None:
     """Return the history of a job; None if the job is not quarantined."""
     if _SIGN not in body:
         return None
     try:
-        return msgspec.json.decode(body, type=_MarkedJob).quarantine
-    except (
-        msgspec.DecodeError,
-        UnicodeDecodeError,
-        RecursionError,
-    ):  # not one of our jobs; the code that decodes it reports that
+        return msgspec.json.decode(body, type=_QuarantinedJob).quarantine
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # the code that decodes the job reports it
         return None
 
 
-def marked(body: bytes, mark: QuarantineHistory) -> bytes:
+def quarantined(body: bytes, history: QuarantineHistory) -> bytes:
     """Return the job as a quarantined one."""
-    return msgspec.json.encode({**without_what_the_log_has(msgspec.json.decode(body)), _FIELD: mark})
+    return msgspec.json.encode({**without_what_the_log_has(msgspec.json.decode(body)), _FIELD: history})
 
 
 def without_what_the_log_has(job: dict[str, Any]) -> dict[str, Any]:
@@ -62,15 +58,15 @@ def without_what_the_log_has(job: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name not in _IN_THE_LOG}
 
 
-def starters(events: Sequence[Event], worker_id: str | None) -> set[str]:
-    """Return the workers that started a task of the run, without ``worker_id``."""
+def starters(events: Sequence[Event], me: str | None) -> set[str]:
+    """Return the marks of the worker processes that started a task of the run, without ``me``."""
     payloads = (event.payload for event in events)
     found = {payload.worker_id for payload in payloads if isinstance(payload, NodeStarted)}
-    return {worker for worker in found if worker is not None} - {worker_id}
+    return {worker for worker in found if worker is not None} - {me}
 
 
-def lost_workers(events: Sequence[Event], worker_id: str | None) -> set[str]:
-    """Return the workers that started a task of the run and did not hand it back, without ``worker_id``: it lives."""
+def lost_workers(events: Sequence[Event], me: str | None) -> set[str]:
+    """Return the marks of the workers that started a task of the run and did not hand it back; ``me`` is alive."""
     lost, started_by = set[str](), dict[tuple[str, int], str]()
     for event in events:
         payload = event.payload
@@ -79,4 +75,4 @@ def lost_workers(events: Sequence[Event], worker_id: str | None) -> set[str]:
             started_by[payload.node_id, payload.attempt] = payload.worker_id
         elif isinstance(payload, NodeProgressReported) and HANDED_BACK in payload.extra and payload.attempt is not None:
             lost.discard(started_by.get((payload.node_id, payload.attempt), ""))
-    return lost - {worker_id}
+    return lost - {me}

@@ -221,7 +221,7 @@ class RunDriver:
     # --- Reactions to commits ----------------------------------------------------------------------------------------
 
     def _on_commit(self, events: Sequence[Event], state: ExecutionState) -> None:
-        me = self._commands.worker_id
+        me = self._commands.worker_mark
         starts = [payload for event in events if type(payload := event.payload) is NodeStarted]
         if any(start.worker_id is not None and start.worker_id != me for start in starts):
             self._taken_over = True
@@ -256,7 +256,7 @@ class RunDriver:
 
         If we read our own commit late, another process may have started the node again behind it: then it is theirs.
         """
-        is_ours = node.is_at_work and node.worker_id == self._commands.worker_id
+        is_ours = node.is_at_work and node.worker_id == self._commands.worker_mark
         if is_ours and (node.node_id, "run") not in self._running:
             self._spawn(node.node_id, self._nodes.execute(node.node_id, self, attempt=node.attempt))
 
@@ -282,7 +282,7 @@ class RunDriver:
     async def _run(self, node_id: str) -> None:
         """Start the node's next attempt in the log, then execute it."""
         node, step = self.state.nodes[node_id], self._commands.steps[node_id]
-        is_of_another = node.is_at_work and node.worker_id != self._commands.worker_id
+        is_of_another = node.is_at_work and node.worker_id != self._commands.worker_mark
         is_our_block = node.is_at_work and not is_of_another and not isinstance(step, TaskStep)
         attempt = node.attempt if is_our_block else node.attempt + 1
         if not is_our_block:  # a block that we parked continues as the same attempt
@@ -312,7 +312,7 @@ class RunDriver:
         """
 
         def decision(state: ExecutionState) -> Commit:
-            node, extra, me = state.nodes[node_id], {}, self._commands.worker_id
+            node, extra, me = state.nodes[node_id], {}, self._commands.worker_mark
             if isinstance(step, TaskStep) and step.task.wait is None and node.is_at_work:
                 error = self._crashes.verdict(node, step.task, me)
                 if error is not None:

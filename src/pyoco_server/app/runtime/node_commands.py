@@ -46,7 +46,7 @@ class NodeCommands:
         run_id: str,
         functions: Mapping[str, Function],
         *,
-        worker_id: str,
+        worker_mark: str,
         clock: Clock,
         code: str | None = None,
         wheels: Mapping[str, str] = MappingProxyType({}),
@@ -57,8 +57,8 @@ class NodeCommands:
         self._lacking: frozenset[str] = frozenset()
         self._lost: dict[str, str] = {}
         self._functions = functions
-        self.worker_id = worker_id
-        self.actor = Actor(ActorKind.SYSTEM, worker_id)
+        self.worker_mark = worker_mark
+        self.actor = Actor(ActorKind.SYSTEM, worker_mark)
         self._run_id = run_id
         self._clock = clock
         self.unused: Unused = {}
@@ -135,7 +135,7 @@ class NodeCommands:
                 continue
             node, step = state.nodes[payload.node_id], self.steps[payload.node_id]
             if node.status is NodeStatus.READY:
-                yield self.command(StartNode, node.node_id, attempt=node.attempt + 1, worker_id=self.worker_id)
+                yield self.command(StartNode, node.node_id, attempt=node.attempt + 1, worker_id=self.worker_mark)
                 wait = step.task.wait if isinstance(step, TaskStep) else None
                 if wait is not None and not has_templates(wait.prompt):  # else when the results before it are known
                     yield self.waiting(node.node_id, wait)

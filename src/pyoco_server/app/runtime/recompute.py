@@ -214,8 +214,8 @@ class Recomputer:
         """Begin the attempt and return its number; None if the run is to do nothing more."""
         node = self._execution.state.nodes[node_id]
         is_open = node.attempt > max(self._keeper.newest_ends.get(node_id, 0), node.failed_attempt)
-        is_of_another = is_open and node.worker_id != self._commands.worker_id
-        given = {"worker_id": self._commands.worker_id, **self._who()}
+        is_of_another = is_open and node.worker_id != self._commands.worker_mark
+        given = {"worker_id": self._commands.worker_mark, **self._who()}
         if not await self._decided(lambda state: recompute(state, node_id, **given)):
             return None
         if is_of_another and self._fence is not None:

@@ -68,7 +68,8 @@ class RunServices(NamedTuple):
     outputs: Outputs
     plans: PlanCache
     artifacts: Path
-    worker_id: str
+    worker_mark: str
+    """The name of this process in the log."""
     grace_sec: float
     chance: random.Random
     wheels: Mapping[str, str] = MappingProxyType({})
@@ -128,7 +129,7 @@ class Run:
         self._commands = NodeCommands(
             run_id,
             functions,
-            worker_id=services.worker_id,
+            worker_mark=services.worker_mark,
             clock=services.clock,
             code=None if model is None else sha256_of(self._plan.graph, services.wheels),
             wheels=services.wheels,
@@ -140,7 +141,7 @@ class Run:
         self._crashes = CrashHistory()
         self._execution.subscribe(self._crashes.listen)
         self._fence = (
-            StartFence(self._execution, services.worker_id, late_sec=late_sec) if late_sec is not None else None
+            StartFence(self._execution, services.worker_mark, late_sec=late_sec) if late_sec is not None else None
         )
         self.at_boundary: Callable[[], Awaitable[None]] | None = None
         """Awaited when a task has ended, before that is reported."""
@@ -263,7 +264,7 @@ class Run:
             for node in self.state.live_nodes():
                 if (
                     node.is_at_work
-                    and node.worker_id == self._services.worker_id
+                    and node.worker_id == self._services.worker_mark
                     and self._commands.is_task(node.node_id)
                 ):
                     returned = self._commands.command(
@@ -362,7 +363,7 @@ class Run:
             started = []
         finally:
             self._execution.follow_ups = None
-        newest, me = self._execution.state, self._services.worker_id
+        newest, me = self._execution.state, self._services.worker_mark
         # When our start is found in the log only after a while, another process may have resumed the run behind it.
         is_ours = bool(started) and all(node.worker_id in {None, me} for node in newest.nodes.values())
         self.was_started_elsewhere = not (is_ours or newest.is_cancel_requested or newest.is_terminal)

@@ -87,14 +87,14 @@ class StartFence:
     One read serves all attempts: when a thousand calls are late at once, one of them reads for all.
     """
 
-    def __init__(self, execution: Execution, worker_id: str, *, late_sec: float) -> None:
+    def __init__(self, execution: Execution, worker_mark: str, *, late_sec: float) -> None:
         """``late_sec``: less than any process waits before it takes over a run."""
         self.execution = execution
         self.late = timedelta(seconds=late_sec)
         self.begun: dict[str, StartedAttempt] = {}
         self.looked_at: datetime | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._worker_id = worker_id
+        self._worker_mark = worker_mark
         execution.subscribe(self._listen)
 
     async def until_others_are_late(self) -> None:
@@ -116,7 +116,7 @@ class StartFence:
     def _listen(self, events: Sequence[Event], _state: ExecutionState) -> None:
         for event in events:
             payload = event.payload
-            if type(payload) is NodeStarted and payload.worker_id == self._worker_id:
+            if type(payload) is NodeStarted and payload.worker_id == self._worker_mark:
                 # The event's time: the decision was made then, before the event was sent.
                 self.begun[payload.node_id] = StartedAttempt(payload.attempt, event.occurred_at)
 

@@ -76,7 +76,7 @@ def read_hold(snapshot: JsonObject) -> JsonObject | None:
 
 
 def worker_mark(worker_id: str, instance_id: str) -> str:
-    """Return the name that a worker process writes into logs; two processes with one worker id differ in it."""
+    """Return the mark of a worker process: its name in logs. Two processes with one worker id differ in it."""
     return f"{worker_id}#{instance_id}"
 
 
