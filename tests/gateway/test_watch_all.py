@@ -97,20 +97,20 @@ def test_streams_of_the_list_and_of_runs_share_a_limit(nats: NatsServer, tmp_pat
 
 def test_a_hundred_changes_of_one_run_are_one() -> None:
     recent = RecentRuns(most=3)
-    mark = recent.mark
+    seen = recent.count
     for _ in range(100):
         recent.note("a")
     recent.note("b")
-    assert recent.since(mark) == ["b", "a"]
-    assert recent.since(recent.mark) == []
+    assert recent.since(seen) == ["b", "a"]
+    assert recent.since(recent.count) == []
     assert len(recent._changed_at) == 2
 
 
 def test_a_reader_that_lags_too_far_behind_has_to_read_the_list_again() -> None:
     recent = RecentRuns(most=3)
-    late = recent.mark
+    late = recent.count
     recent.note("a")
-    early = recent.mark
+    early = recent.count
     for run_id in "bcd":
         recent.note(run_id)
     assert recent.since(late) is None

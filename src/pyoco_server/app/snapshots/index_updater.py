@@ -93,10 +93,10 @@ class IndexUpdater:
 
         UnavailableError if that takes too long.
         """
-        mark = self._written
+        wanted = self._written
         try:
             async with asyncio.timeout(REACH_SEC):
-                while self._reached < min(mark, self._written):  # lower if the bucket was replaced meanwhile
+                while self._reached < min(wanted, self._written):  # lower if the bucket was replaced meanwhile
                     await self._catch_up_together()
         except TimeoutError as error:
             raise UnavailableError(f"the list of runs is not up to date after {REACH_SEC:g} s; try again") from error

@@ -140,8 +140,8 @@ def _read_directory(file: BinaryIO, size: int, limits: WheelLimits) -> tuple[lis
     if size < _END.size:
         raise WheelRefusedError("not_a_wheel", "is not a ZIP archive", _REBUILD)
     file.seek(size - _END.size)
-    mark, disk, first_disk, here, count, length, start, comment = _END.unpack(file.read(_END.size))
-    if mark != b"PK\x05\x06" or comment:
+    signature, disk, first_disk, here, count, length, start, comment = _END.unpack(file.read(_END.size))
+    if signature != b"PK\x05\x06" or comment:
         problem = "is not a ZIP archive, or something stands behind its end"
         raise WheelRefusedError("trailing_data", problem, _REBUILD)
     if disk or first_disk or here != count or count == 0xFFFF or _LARGEST_32 in (length, start):
@@ -168,12 +168,12 @@ def _listed(directory: memoryview, at: int) -> tuple[_Listed, int]:
     if at + _CENTRAL.size > len(directory):
         raise broken
     fields = _CENTRAL.unpack_from(directory, at)
-    mark, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, note_length = fields[:13]
+    signature, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, note_length = fields[:13]
     _, _, attributes, offset = fields[13:]
     name_at = at + _CENTRAL.size
     extra_at = name_at + name_length
     end = extra_at + extra_length + note_length
-    if mark != b"PK\x01\x02" or end > len(directory):
+    if signature != b"PK\x01\x02" or end > len(directory):
         raise broken
     _check_extra(bytes(directory[extra_at : extra_at + extra_length]))
     name = bytes(directory[name_at:extra_at])
@@ -223,8 +223,8 @@ def _check_local(file: BinaryIO, item: _Listed, name: str) -> int:
     file.seek(item.offset)
     header = file.read(_LOCAL.size)
     if len(header) == _LOCAL.size:
-        mark, _, flags, method, _, _, crc, packed, size, name_length, extra_length = _LOCAL.unpack(header)
-        local = (mark, flags, method, crc, packed, size, file.read(name_length))
+        signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length = _LOCAL.unpack(header)
+        local = (signature, flags, method, crc, packed, size, file.read(name_length))
         listed = (b"PK\x03\x04", item.flags, item.method, item.crc, item.packed_bytes, item.size_bytes, item.raw_name)
         if local == listed:
             _check_extra(file.read(extra_length), _ZIP64_SIZES.pack(item.size_bytes, item.packed_bytes))

@@ -21,7 +21,7 @@ _OWNED: Final = msgspec.json.Decoder(_OwnedRun)
 
 
 class RecentRuns:
-    """The ids of the runs that changed last, each once. A reader passes the mark up to which it has read."""
+    """The ids of the runs that changed last, each once. A reader passes the number of changes it has seen."""
 
     def __init__(self, *, most: int = MOST) -> None:
         self._most = most
@@ -32,7 +32,7 @@ class RecentRuns:
         self.readers = 0
 
     @property
-    def mark(self) -> int:
+    def count(self) -> int:
         """The number of changes so far."""
         return self._count
 
@@ -46,20 +46,20 @@ class RecentRuns:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def since(self, mark: int) -> list[str] | None:
-        """Return the runs that changed after the mark, newest first; None if some of them are forgotten."""
-        if mark < self._forgotten:
+    def since(self, seen: int) -> list[str] | None:
+        """Return the runs that changed after the first ``seen`` changes, newest first; None if some are forgotten."""
+        if seen < self._forgotten:
             return None
         found: list[str] = []
         for run_id, changed_at in reversed(self._changed_at.items()):
-            if changed_at <= mark:
+            if changed_at <= seen:
                 break
             found.append(run_id)
         return found
 
-    async def wait(self, mark: int, timeout_sec: float) -> bool:
-        """Return True when a run has changed after the mark, False when the time is up."""
-        if self._count == mark:
+    async def wait(self, seen: int, timeout_sec: float) -> bool:
+        """Return True when a run has changed after the first ``seen`` changes, False when the time is up."""
+        if self._count == seen:
             try:
                 async with asyncio.timeout(timeout_sec):
                     await self._changed.wait()

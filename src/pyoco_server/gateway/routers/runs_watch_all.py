@@ -97,14 +97,14 @@ async def _events(services: Services, recent: RecentRuns, wanted: RunFilter, tim
 
 
 async def _changes(services: Services, recent: RecentRuns, wanted: RunFilter, timeout_sec: float) -> Events:
-    mark = recent.mark
+    seen = recent.count
     yield event("ready", await _counts(services, wanted))
     sent_at = services.now
     ends_at = sent_at + timeout_sec
     while (left := ends_at - services.now) > 0:
         quiet = max(0.0, sent_at + HEARTBEAT_SEC - services.now)
-        if await recent.wait(mark, min(left, quiet)):
-            changed, mark = recent.since(mark), recent.mark
+        if await recent.wait(seen, min(left, quiet)):
+            changed, seen = recent.since(seen), recent.count
             for name, data in await _changed_items(services, wanted, changed):
                 yield event(name, {**data, **await _counts(services, wanted)})
                 sent_at = services.now
