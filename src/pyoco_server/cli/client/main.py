@@ -5,22 +5,26 @@ takes the parsed arguments and returns the exit code.
 """
 
 import argparse
+import os
 import sys
 
-from pyoco_server.cli.client import (
-    dlq_commands,
-    list_commands,
-    log_commands,
-    output_command,
-    run_commands,
-    submit_commands,
-    watch_command,
-    wheel_commands,
-    worker_commands,
-)
-from pyoco_server.cli.client.connection import add_connection_options, chosen_language
-from pyoco_server.cli.local_run import run_command
-from pyoco_server.cli.shared.parsing import Parser, add_version, run_command_line
+try:
+    from pyoco_server.cli.client import (
+        dlq_commands,
+        list_commands,
+        log_commands,
+        output_command,
+        run_commands,
+        submit_commands,
+        watch_command,
+        wheel_commands,
+        worker_commands,
+    )
+    from pyoco_server.cli.client.connection import add_connection_options, chosen_language
+    from pyoco_server.cli.local_run import run_command
+    from pyoco_server.cli.shared.parsing import Parser, add_version, run_command_line
+except KeyboardInterrupt:  # after sys.exit, CPython still ends by the signal if it interrupted exec() of a string
+    os._exit(130)
 
 _SUBCOMMANDS = (
     run_command,

@@ -4,6 +4,7 @@ Without a subcommand it is ``pyoco-server up``, as it was in 0.5.1: ``pyoco-serv
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -11,8 +12,8 @@ from typing import Final
 try:
     from pyoco_server.cli.server import dev_command, keys_command, migrate_command, replicas_command, up_command
     from pyoco_server.cli.shared.parsing import Parser, add_version, run_command_line
-except KeyboardInterrupt:  # the imports take long, and nothing has started that would have to stop
-    sys.exit(130)
+except KeyboardInterrupt:  # after sys.exit, CPython still ends by the signal if it interrupted exec() of a string
+    os._exit(130)
 
 _DESCRIPTION: Final = "Serve runs over HTTP. Without a command it is 'up'."
 _EXAMPLE: Final = "pyoco-server up --port 8000"

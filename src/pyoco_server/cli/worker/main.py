@@ -37,8 +37,8 @@ try:
     )
     from pyoco_server.worker.options import WorkerOptions
     from pyoco_server.worker.wheel_sync.fresh_resolver import FreshResolver
-except KeyboardInterrupt:  # the imports take long, and nothing has started that would have to stop
-    sys.exit(130)
+except KeyboardInterrupt:  # after sys.exit, CPython still ends by the signal if it interrupted exec() of a string
+    os._exit(130)
 
 _DESCRIPTION = """\
 Take jobs from NATS and run their flows.
