@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from typing_extensions import override
 
 from pyoco_server.adapters.executor.local import LocalExecutor
 from pyoco_server.adapters.memory.event_log import MemoryBeginnings
@@ -25,6 +26,7 @@ from pyoco_server.app.recovery.reconciler import Reconciler, ReconcilerOptions
 from pyoco_server.app.runs.commands import RunCommands
 from pyoco_server.app.runs.run_log import RunLog
 from pyoco_server.app.runs.submit import IdempotentSubmitter, Submitter
+from pyoco_server.app.runtime.argument_binding import is_async
 from pyoco_server.app.runtime.outputs import Outputs
 from pyoco_server.app.runtime.plan_cache import PlanCache
 from pyoco_server.app.runtime.run import RunServices
@@ -196,7 +198,7 @@ def make_worker(
         log=store.log,
         clock=clock,
         new_id=new_id,
-        executor=LocalExecutor(threads=1, processes=1),
+        executor=LoopExecutor(threads=1, processes=1),
         outputs=Outputs(store.outputs, key=b"of all simulated workers, or so it is"),
         plans=PlanCache(),
         artifacts=Path("artifacts"),
@@ -222,6 +224,18 @@ def make_worker(
         clock=clock,
         options=options,
     )
+
+
+class LoopExecutor(LocalExecutor):
+    """Makes every call on the loop: a simulated world has no threads."""
+
+    @override
+    async def call(
+        self, function: Callable[..., Any], kwargs: dict[str, Any], *, args: tuple[Any, ...] = (), **how: Any
+    ) -> Any:
+        if is_async(function):
+            return await super().call(function, kwargs, args=args, **how)
+        return function(*args, **kwargs)
 
 
 def _named(name: str) -> WorkerOptions:

@@ -12,16 +12,18 @@ import the module they name.
 import logging
 from collections.abc import Mapping
 from enum import StrEnum, unique
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from pyoco_server.core.json_codec import DecodeError, DecodeProblem, JsonObject, parse_object
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.values import arrays, tags
 from pyoco_server.values import classes as class_tags
-from pyoco_server.values.errors import USER_CODE_ERRORS, NotTaggableError, ValueCodecError, text_of
-from pyoco_server.values.lazy import LazyDict
+from pyoco_server.values.errors import USER_CODE_ERRORS, ClassNamedError, NotTaggableError, ValueCodecError, text_of
+from pyoco_server.values.lazy import LazyDict, LoadableValue, LostValue, unread_in
 from pyoco_server.values.tags import MAX_INT_BITS, Encode
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ class OutputKind(StrEnum):
     """Only the process that made it has it."""
 
 
+_LEAST_INT, _LARGEST_INT = -(2**63), 2**64 - 1
+"""The integers that our reader of JSON does not read as floats."""
 _AS_IT_IS: Final = frozenset({type(None), bool})
 _TUPLE, _DICT = "$tuple", "$dict"
 
@@ -55,10 +59,11 @@ def as_json(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401 any value
     The second is a copy: the owner of the value may change it later, and the log must not change with it.
     """
     try:
+        if not _is_json(value):
+            return None
         encoded = msgspec.json.encode(value)
-        copy = msgspec.json.decode(encoded)
-        return (encoded, copy) if _same(value, copy) else None
-    except USER_CODE_ERRORS:  # too deep, being changed, or an object whose own code raises
+        return encoded, msgspec.json.decode(encoded)
+    except (ValueError, RuntimeError, MemoryError):  # too deep, being changed, or half a surrogate pair
         return None
 
 
@@ -70,10 +75,13 @@ def to_tagged(value: Any, *, classes: bool = True, lenient: bool = False) -> Any
     return _Encoder(classes=classes, lenient=lenient).encode(value, "$", 0)
 
 
-def as_tagged(value: Any) -> tuple[bytes, Any] | None:  # noqa: ANN401 any value
-    """Return the value as tagged JSON and what that reads back as; None if no tag covers a part of it."""
+def as_tagged(value: Any, *, classes: bool = True) -> tuple[bytes, Any] | None:  # noqa: ANN401 any value
+    """Return the value as tagged JSON and what that reads back as; None if no tag covers a part of it.
+
+    Without ``classes`` no code of users runs.
+    """
     try:
-        encoded = msgspec.json.encode(to_tagged(value))
+        encoded = msgspec.json.encode(to_tagged(value, classes=classes))
         return encoded, msgspec.json.decode(encoded)
     except NotTaggableError:
         return None
@@ -132,16 +140,18 @@ def fresh(value: Any) -> Any:  # noqa: ANN401 any JSON
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _same(one: Any, other: Any) -> bool:  # noqa: ANN401
-    if one is None or one is True or one is False:
-        return one is other
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return len(one) == len(other) and all(map(_same, one, other)) and all(map(_same, one.values(), other.values()))
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+def _is_json(value: Any) -> bool:  # noqa: ANN401 any value
+    """Does JSON keep the value and its type? Runs no code of users; half surrogate pairs are not looked for."""
+    kind = type(value)
+    if kind in _AS_IT_IS or kind is str:
+        return True
+    if kind is int:
+        return bool(_LEAST_INT <= value <= _LARGEST_INT)
+    if kind is float:
+        return isfinite(value)
+    if kind is list:
+        return all(map(_is_json, value))
+    return kind is dict and all(type(key) is str for key in value) and all(map(_is_json, value.values()))
 
 
 def _is_tag(data: dict[str, Any]) -> bool:
@@ -163,6 +173,8 @@ class _Encoder:
             return value
         if kind is list:
             return [self.encode(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(value)]
+        if kind is LazyDict and not self._classes and any(unread_in(value)):
+            raise NotTaggableError(value, at, "it holds values that are not loaded")
         if kind is dict or kind is LazyDict:
             return self._dict(dict(value), at, depth)
         if kind is tuple:
@@ -209,6 +221,22 @@ class _Encoder:
         return written
 
 
+class TaggedValue(LoadableValue):
+    """A value whose tagged JSON is here and names classes: their modules are imported when it is read."""
+
+    def __init__(self, data: Any, lost: LostValue) -> None:  # noqa: ANN401 tagged JSON
+        super().__init__(lost)
+        self.data = data
+
+    @override
+    def _load(self) -> Any:
+        return from_tagged(self.data)
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TaggedValue, (self.data, self.lost)
+
+
 class _Decoder:
     def __init__(self, *, classes: bool) -> None:
         self._readers = {**tags.READERS, _TUPLE: _read_tuple, _DICT: _read_dict}
@@ -234,7 +262,8 @@ class _Decoder:
         if reader is None:
             is_of_class = tag in class_tags.READERS or tag in arrays.READERS
             problem = "names a class, which is not accepted here" if is_of_class else "is not a tag"
-            raise ValueCodecError(f"'{tag:.40}' {problem}; write an object of one such key as {{'$dict': …}}", at)
+            refusal = ClassNamedError if is_of_class else ValueCodecError
+            raise refusal(f"'{tag:.40}' {problem}; write an object of one such key as {{'$dict': …}}", at)
 
         def part(inner: Any) -> Any:  # noqa: ANN401
             return self.decode(inner, f"{at}.{tag}", depth + 1)

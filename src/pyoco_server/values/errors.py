@@ -38,6 +38,13 @@ class ValueCodecError(InvalidInputError, ValueError):
         return ValueCodecError, (self.problem, self.at)
 
 
+class ClassNamedError(ValueCodecError):
+    """Tagged JSON names a class where only values of built-in types are read."""
+
+    def __reduce__(self) -> tuple[type["ValueCodecError"], tuple[str, str]]:  # type: ignore[explicit-override]
+        return ClassNamedError, (self.problem, self.at)
+
+
 class ResultLostError(PyocoServerError):
     """A task needs a value that no longer exists, or that cannot be loaded here; its node fails as ``RESULT_LOST``.
 

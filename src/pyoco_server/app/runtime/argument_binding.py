@@ -7,21 +7,17 @@ position. Looking at a signature costs more than many a call, so what was found 
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, Final, NamedTuple
 
+from pyoco_server.app.runtime.argument_loading import BoundArguments, RestOfArguments, UnfitFunctionError, as_rest
 from pyoco_server.app.runtime.context import TaskContext
-from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.model import TaskSpec
-from pyoco_server.values.errors import ResultLostError, lost_behind
+from pyoco_server.values.lazy import LazyDict, LostValue, PartOfValue, is_deferred
 
 Function = Callable[..., Any]
 _CONTEXT: Final = "ctx"
-
-
-class UnfitFunctionError(PyocoServerError, TypeError):
-    """The function, or what it is to be given, does not fit a task; says what to change."""
 
 
 class Shape(NamedTuple):
@@ -42,37 +38,71 @@ class Shape(NamedTuple):
 def arguments(task: TaskSpec, function: Function, context: TaskContext) -> dict[str, Any]:
     """Bind the function's arguments by name: declared inputs, ``ctx``, then parameters and results of the same name.
 
-    A function without a signature, as some builtins are, gets the declared inputs only.
+    A function without a signature, as some builtins are, gets the declared inputs only. Deferred values are bound as
+    they are: :class:`LoadingCall` reads them where the function is called. ResultLostError if one is lost.
     """
-    bound = {name: context.resolve(value) for name, value in task.inputs.items()}
+    bound = {name: _input(value, context) for name, value in task.inputs.items()}
     shape = shape_of(function)
     if shape.wants_context:
         bound[_CONTEXT] = context
     for name in shape.names:
-        if name in bound:
-            continue
-        if name in context.params:
-            bound[name] = context.params[name]
-        elif name in context.results:
-            bound[name] = context.results[name]
+        if name not in bound and name in context.params:
+            bound[name] = _entry(context.params, name)
+        elif name not in bound and name in context.results:
+            bound[name] = _entry(context.results, name)
+    for value in bound.values():
+        if type(value) is LostValue:
+            value.get()
     return bound
 
 
-def lost_arguments(task: TaskSpec, function: Function, context: TaskContext) -> Iterator[ResultLostError]:
-    """Yield the error of each argument that cannot be bound since a result is lost."""
+def lost_arguments(task: TaskSpec, function: Function, context: TaskContext) -> list[LostValue]:
+    """Return the lost values among the arguments; reads no value."""
     names = [name for name in shape_of(function).names if name not in task.inputs and name not in context.params]
-    reads = [functools.partial(context.resolve, value) for value in task.inputs.values()]
-    reads += [functools.partial(context.results.get, name) for name in names]
-    for read in reads:
-        try:
-            read()
-        except Exception as error:  # noqa: BLE001 whatever else is wrong with it, the attempt meets it and reports it
-            lost = lost_behind(error)
-            if lost is not None:
-                yield lost
+    found = [_entry(context.results, name) for name in names if name in context.results]
+    for value in task.inputs.values():
+        referred = _referred(value, context)
+        if referred is not None:
+            found.append(_entry(*referred[:2]))
+    return [value for value in found if type(value) is LostValue]
 
 
-def by_position(function: Function, bound: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _entry(values: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 any value
+    """An entry of the run's results or parameters; a deferred one is not read."""
+    return values.entry(name) if type(values) is LazyDict else values[name]
+
+
+def _referred(value: object, context: TaskContext) -> tuple[Mapping[str, Any], str, list[str]] | None:
+    """The dictionary, the key in it and the path inside that entry, which a declared input refers to."""
+    if not isinstance(value, str):
+        return None
+    match value.split("."):
+        case ["$node", name, "output", *path] if name in context.results:
+            return context.results, name, path
+        case ["$ctx", "params", *names] if ".".join(names) in context.params:
+            return context.params, ".".join(names), []
+        case _:
+            return None
+
+
+def _input(value: object, context: TaskContext) -> Any:  # noqa: ANN401 any value
+    """Resolve a declared input as pyoco does; what needs code of users is left for the call."""
+    referred = _referred(value, context)
+    if referred is None:
+        return context.resolve(value)
+    values, name, path = referred
+    found = _entry(values, name)
+    while path and type(found) in _PLAIN:
+        name = path.pop(0)
+        found = _entry(found, name) if isinstance(found, dict) else getattr(found, name)
+    return PartOfValue(found, tuple(path)) if path and type(found) is not LostValue else found
+
+
+_PLAIN: Final = frozenset({dict, LazyDict, list, tuple, str, int, float, bool, type(None)})
+"""What has no code of users."""
+
+
+def by_position(function: Function, bound: dict[str, Any]) -> BoundArguments:
     """Part what must be given by position from what is given by keyword."""
     shape = shape_of(function)
     if not shape.by_position and shape.rest is None:
@@ -161,11 +191,9 @@ def _rest_of(function: Function, shape: Shape, named: dict[str, Any]) -> tuple[A
     if shape.rest is None or shape.rest not in named:
         return ()
     rest = named.pop(shape.rest)
-    if not isinstance(rest, list | tuple):
-        raise UnfitFunctionError(
-            f"{_name(function)} takes '*{shape.rest}': give it a list, not a {type(rest).__name__}"
-        )
-    return tuple(rest)
+    if is_deferred(rest):
+        return (RestOfArguments(rest, _name(function), shape.rest),)
+    return as_rest(rest, _name(function), shape.rest)
 
 
 def _needed(shape: Shape, named: Mapping[str, Any], *, has_rest: bool) -> list[inspect.Parameter]:

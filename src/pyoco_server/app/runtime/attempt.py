@@ -4,6 +4,7 @@ How long to wait before another attempt: a pure function of the policy, the fail
 """
 
 import asyncio
+import functools
 import random
 import threading
 import traceback
@@ -17,12 +18,14 @@ import msgspec
 from pyoco_server.app.ports import TaskExecutor
 from pyoco_server.app.ports.task_executor import CallOverdueError, CallWatch
 from pyoco_server.app.runtime.argument_binding import arguments, by_position, lost_arguments, refuse_unfit, shape_of
+from pyoco_server.app.runtime.argument_loading import ArgumentLostError, LoadingCall, loaded, read_all
 from pyoco_server.app.runtime.context import TaskContext
 from pyoco_server.app.runtime.outputs import writable
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import TaskInterrupted
 from pyoco_server.flows.model import Backoff, BackoffKind, Interrupt, Isolation, TaskSpec
 from pyoco_server.values.errors import ResultLostError, lost_behind, text_of
+from pyoco_server.values.lazy import is_deferred, unread_in
 
 Function = Callable[..., Any]
 
@@ -39,6 +42,8 @@ class Failed(msgspec.Struct, frozen=True):
     error: JsonObject
     is_final: bool = False
     """Is there no use in another attempt, whatever the task's retries?"""
+    unloaded: ResultLostError | None = None
+    """The result that could not be loaded for an argument, so that the function was not called."""
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -51,7 +56,10 @@ RESULT_LOST: Final = "RESULT_LOST"
 
 
 class TaskCall:
-    """A call in progress. It can be asked to stop, and it can be made to. Use once."""
+    """A call in progress. It can be asked to stop, and it can be made to.
+
+    Use once; ``run`` may be repeated while an argument cannot be loaded, since the function was not called.
+    """
 
     def __init__(self, task: TaskSpec, function: Function, context: TaskContext, executor: TaskExecutor) -> None:
         self._task = task
@@ -59,6 +67,7 @@ class TaskCall:
         self._context = context
         self._executor = executor
         self._watch = CallWatch(context.shield(), task.interrupt)
+        """Of the newest use of the executor."""
         self._runner: asyncio.Task[Any] | None = None
         self._cancels = 0
         self._asked = False
@@ -85,6 +94,8 @@ class TaskCall:
         except CallOverdueError:
             message = f"task '{self._task.name}' exceeded its timeout of {self._task.timeout_sec} s"
             return Failed({"code": "TIMEOUT", "message": message})
+        except ArgumentLostError as error:
+            return Stopped() if self._asked else Failed(describe(error), is_final=True, unloaded=error)
         except ResultLostError as error:
             return Failed(describe(error), is_final=True)
         except TaskInterrupted as error:
@@ -123,7 +134,7 @@ class TaskCall:
         return shape_of(self._function).wants_context
 
     def arguments(self) -> dict[str, Any]:
-        """What is known for the function, by name; ResultLostError if a result among it is lost."""
+        """What is known for the function, by name, deferred values unread; ResultLostError if one is lost."""
         try:
             return arguments(self._task, self._function, self._context)
         except Exception as error:
@@ -135,15 +146,33 @@ class TaskCall:
     def lost_arguments(self) -> list[str]:
         """Return the nodes whose lost results are among the arguments."""
         lost = lost_arguments(self._task, self._function, self._context)
-        return [error.node_id for error in lost if error.node_id is not None]
+        return [value.node_id for value in lost if value.node_id is not None]
 
     async def _call(self) -> Any:  # noqa: ANN401 whatever the function returns
         refuse_unfit(self._task, self._function)
         args, kwargs = by_position(self._function, self.arguments())
+        is_deferring = any(is_deferred(value) for value in (*args, *kwargs.values()))
+        is_in_process = self._task.isolation is Isolation.PROCESS
+        if is_in_process or not shape_of(self._function).is_async:
+            call = LoadingCall(self._function) if is_deferring else self._function
+            return await self._execute(call, args, kwargs, self._task.isolation)
+        if is_deferring:  # a coroutine function is called on the event loop
+            load = functools.partial(loaded, args, kwargs, LoadingCall.load)
+            args, kwargs = await self._execute(load, (), {}, Isolation.THREAD)
+        if self.takes_context and (unread := [*unread_in(self._context.shared())]):
+            await self._execute(functools.partial(read_all, unread), (), {}, Isolation.THREAD)
+        return await self._execute(self._function, args, kwargs, self._task.isolation)
+
+    async def _execute(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], isolation: Isolation
+    ) -> Any:  # noqa: ANN401 whatever the function returns
+        if self._asked and self._watch.begun:  # while the arguments were loaded
+            raise asyncio.CancelledError
+        self._watch = CallWatch(self._context.shield(), self._task.interrupt)
         return await self._executor.call(
-            self._function,
+            function,
             kwargs,
-            isolation=self._task.isolation,
+            isolation=isolation,
             args=args,
             timeout_sec=self._task.timeout_sec,
             watch=self._watch,

@@ -14,7 +14,7 @@ from pyoco.core.models import RunContext, RunStatus, TaskState  # type: ignore[i
 from typing_extensions import override
 
 from pyoco_server.app.ports.task_executor import Shield
-from pyoco_server.values.lazy import Deferred, LazyDict
+from pyoco_server.values.lazy import LazyDict, is_deferred
 
 Progress = Callable[[float | None, str | None], None]
 
@@ -50,6 +50,10 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
     def is_cancelled(self) -> bool:
         """Was this attempt, or its run, asked to stop?"""
         return self._cancelled
+
+    def shared(self) -> dict[str, Any]:
+        """Return the dictionaries that tasks read results from, by name."""
+        return {"params": self.params, "results": self.results, "scratch": self.scratch}
 
     def share_variables(self, own: Mapping[str, Any], shared: dict[str, Any]) -> None:
         """Loop variables belong to this place, any others to the run."""
@@ -167,7 +171,7 @@ def _store(target: Any, path: list[str], value: Any) -> None:  # noqa: ANN401 an
         inner = target.setdefault(part, {})
         if not isinstance(inner, dict):
             return
-        if isinstance(value, Deferred) and not isinstance(inner, LazyDict):
+        if is_deferred(value) and not isinstance(inner, LazyDict):
             inner = target[part] = LazyDict(inner)
         target = inner
     target[path[-1]] = value

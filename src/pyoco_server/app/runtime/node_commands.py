@@ -8,9 +8,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from pyoco_server.app.ports import Clock
+from pyoco_server.app.ports import Clock, TaskExecutor
 from pyoco_server.app.runtime.attempt import Function
 from pyoco_server.app.runtime.execution import Execution
 from pyoco_server.app.runtime.outputs import Outputs, ValueOwner
@@ -34,8 +34,10 @@ from pyoco_server.core import (
 from pyoco_server.core.commands import FailNode, NodeCommand, PutNodeWaiting, StartNode, SucceedNode
 from pyoco_server.core.json_codec import JsonObject, rfc3339
 from pyoco_server.core.payloads import NodeReady, NodeStarted
-from pyoco_server.flows.model import Step, TaskStep, WaitSpec
+from pyoco_server.flows.model import Isolation, Step, TaskStep, WaitSpec
 from pyoco_server.flows.prompts import has_templates
+
+T = TypeVar("T")
 
 
 class NodeCommands:
@@ -171,8 +173,17 @@ class OutcomeRecorder:
     worker was first, the value is deleted again and the method returns False.
     """
 
-    def __init__(self, execution: Execution, commands: NodeCommands, keeper: ResultKeeper, outputs: Outputs) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        commands: NodeCommands,
+        keeper: ResultKeeper,
+        outputs: Outputs,
+        executor: TaskExecutor,
+    ) -> None:
+        """``executor`` runs the code of users that writing their values may need."""
         self._execution = execution
+        self._executor = executor
         self._commands = commands
         self._keeper = keeper
         self._outputs = outputs
@@ -204,13 +215,18 @@ class OutcomeRecorder:
         record: Callable[[JsonObject], Awaitable[object]],
     ) -> bool:
         """Store a value, have ``record`` commit what the log says of it, and delete it if that was refused."""
-        output = await self._outputs.written(owner, self._new_output_name, value)
+        output = await self._outputs.written(owner, self._new_output_name, value, self.aside)
         self._keeper.hand_over(owner, value)
         if await record(output):
             return True
         self._keeper.retract(owner)
         await self._outputs.forget(output)
         return False
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Make a call that may run code of users in a thread."""
+        result: T = await self._executor.call(call, {}, isolation=Isolation.THREAD)
+        return result
 
     def _new_output_name(self) -> str:
         """A name for what is stored beside the log; it begins with the id of the run."""

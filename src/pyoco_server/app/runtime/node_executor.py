@@ -90,7 +90,7 @@ class NodeExecutor:
         self._fence = fence
         self._isolation = isolation
         self._at_boundary = at_boundary
-        self._recorder = OutcomeRecorder(execution, commands, keeper, outputs)
+        self._recorder = OutcomeRecorder(execution, commands, keeper, outputs, executor)
         self._blocks = Blocks(execution, commands, self._recorder, scope, keeper)
         self._calls: dict[str, TaskCall] = {}
         self._progress = ProgressReporter()
@@ -226,9 +226,8 @@ class NodeExecutor:
         number = fenced.attempt if fenced is not None else self._execution.state.nodes[node_id].attempt
         call = self.begin(node_id, task, fenced or self._executor)
         try:
-            if self._keeper.deferred:
-                await self._lost_results(children).provide(node_id, call)
-            outcome = await call.run()
+            is_deferring = bool(self._keeper.deferred)
+            outcome = await (self._lost_results(children).run(node_id, call) if is_deferring else call.run())
         finally:
             self.finished(node_id)
         if fenced is not None and fenced.problem is not None:

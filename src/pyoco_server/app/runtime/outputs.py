@@ -5,14 +5,17 @@ tag covers is pickled, and what cannot even be pickled is *lost*: only the proce
 ``output_kind`` says which. Large values and all pickles are objects beside the log, which then says where (``stored``).
 
 A pickle runs code when it is loaded. It is signed with a key that only workers have, together with the place it belongs
-to, and loaded only when a task reads it.
+to, and loaded only when a task reads it. So is tagged JSON that names classes, since their modules are imported. To
+write what no tag of a built-in type covers runs code of users, too: it is written in a thread.
 """
 
+import asyncio
+import functools
 import hashlib
 import hmac
 import logging
 import pickle
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,8 +23,8 @@ import msgspec
 from pyoco_server.app.ports import OutputStore
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import InvalidInputError
-from pyoco_server.values.codec import KIND, OutputKind, as_json, as_tagged, fresh, from_tagged, has_tags
-from pyoco_server.values.errors import USER_CODE_ERRORS, ValueCodecError, text_of
+from pyoco_server.values.codec import KIND, OutputKind, TaggedValue, as_json, as_tagged, fresh, from_tagged, has_tags
+from pyoco_server.values.errors import USER_CODE_ERRORS, ClassNamedError, ValueCodecError, text_of
 from pyoco_server.values.lazy import Deferred, LostValue, PickledValue
 
 _log = logging.getLogger(__name__)
@@ -63,6 +66,46 @@ class Stored(msgspec.Struct, frozen=True):
     hmac: str = ""
 
 
+Aside = Callable[[Callable[[], "_Form"]], Awaitable["_Form"]]
+"""Calls code of users where it can neither block nor end the event loop."""
+
+
+class _Form(NamedTuple):
+    """A value as it is to be kept: what the log says besides its value or place, and its bytes unless it is lost."""
+
+    said: JsonObject
+    data: bytes | None = None
+    copy: Any = None
+
+
+def _plain_form(value: Any) -> _Form | None:  # noqa: ANN401 any value
+    """Return the form of a value of Python's own types; None for any other. Runs no code of users."""
+    plain = as_json(value)
+    if plain is not None:
+        return _Form({}, *plain)
+    tagged = as_tagged(value, classes=False)
+    return None if tagged is None else _tagged_form(*tagged)
+
+
+def _tagged_form(data: bytes, copy: Any) -> _Form:  # noqa: ANN401 any JSON
+    return _Form({KIND: OutputKind.TAGGED.value} if has_tags(copy) else {}, data, copy)
+
+
+def _users_form(value: Any, *, is_signed: bool) -> _Form:  # noqa: ANN401 any value
+    """Return the form of any value; runs code of users."""
+    tagged = as_tagged(value)
+    if tagged is not None:
+        return _tagged_form(*tagged)
+    shown = {TEXT_ONLY: _shown(value)}
+    if not is_signed:
+        return _Form({KIND: OutputKind.LOST.value, **shown, REASON: _NO_KEY})
+    try:
+        return _Form({KIND: OutputKind.PICKLE.value, **shown}, pickle.dumps(value, _PICKLE_PROTOCOL))
+    except USER_CODE_ERRORS as error:
+        reason = writable(f"it cannot be stored: {type(error).__name__}: {text_of(error)}"[:LONGEST_TEXT])
+        return _Form({KIND: OutputKind.LOST.value, **shown, REASON: reason})
+
+
 class Outputs:
     """Writes outputs and reads them back."""
 
@@ -74,39 +117,29 @@ class Outputs:
         self._inline_max_bytes = inline_max_bytes
         self._key = key
 
-    async def written(self, owner: ValueOwner, new_name: Callable[[], str], value: Any) -> JsonObject:  # noqa: ANN401 any value
+    async def written(
+        self,
+        owner: ValueOwner,
+        new_name: Callable[[], str],
+        value: Any,  # noqa: ANN401 any value
+        aside: Aside = asyncio.to_thread,
+    ) -> JsonObject:
         """Return the object NODE_SUCCEEDED carries; what is kept beside the log is stored under a new name.
 
-        ``new_name`` makes names that begin with the id of the run.
+        ``new_name`` makes names that begin with the id of the run; ``aside`` runs code of users, in a thread.
         """
-        plain = as_json(value)
-        if plain is not None:
-            return await self._kept(new_name, *plain, {})
-        tagged = as_tagged(value)
-        if tagged is not None:
-            return await self._kept(new_name, *tagged, {KIND: OutputKind.TAGGED.value} if has_tags(tagged[1]) else {})
-        return await self._pickled(owner, new_name, value)
-
-    async def _kept(self, new_name: Callable[[], str], encoded: bytes, copy: Any, kind: JsonObject) -> JsonObject:  # noqa: ANN401
-        if len(encoded) <= self._inline_max_bytes:
-            return {VALUE: copy, **kind}
+        form = _plain_form(value) or await aside(functools.partial(_users_form, value, is_signed=self._key is not None))
+        if form.data is None:
+            return form.said
+        kind = kind_of({STORED: "", **form.said})
+        if kind is not OutputKind.PICKLE and len(form.data) <= self._inline_max_bytes:
+            return {VALUE: form.copy, **form.said}
         name = new_name()
-        await self._store.put(name, encoded)
-        return {STORED: _described(name, encoded), **kind}
-
-    async def _pickled(self, owner: ValueOwner, new_name: Callable[[], str], value: Any) -> JsonObject:  # noqa: ANN401
-        shown = {TEXT_ONLY: _shown(value)}
-        if self._key is None:
-            return {KIND: OutputKind.LOST.value, **shown, REASON: _NO_KEY}
-        try:
-            data = pickle.dumps(value, _PICKLE_PROTOCOL)
-        except USER_CODE_ERRORS as error:  # pickling runs the user's code
-            reason = writable(f"it cannot be stored: {type(error).__name__}: {text_of(error)}"[:LONGEST_TEXT])
-            return {KIND: OutputKind.LOST.value, **shown, REASON: reason}
-        name = new_name()
-        await self._store.put(name, data)
-        signed = {**_described(name, data), "hmac": self._signature(owner, name, data)}
-        return {KIND: OutputKind.PICKLE.value, STORED: signed, **shown}
+        await self._store.put(name, form.data)
+        stored = _described(name, form.data)
+        if kind is OutputKind.PICKLE:
+            stored["hmac"] = self._signature(owner, name, form.data)
+        return {STORED: stored, **form.said}
 
     def _signature(self, owner: ValueOwner, name: str, data: bytes) -> str:
         """Over the data and the place it belongs to, so that an object is worth nothing at another node or run."""
@@ -189,10 +222,13 @@ def why_lost(output: JsonObject | None) -> str:
 
 
 def _decoded(owner: ValueOwner, data: Any, kind: OutputKind) -> Any:  # noqa: ANN401
+    """Return the value of JSON; one whose tags name classes, which imports their modules, when it is read."""
     if kind is not OutputKind.TAGGED:
         return data
     try:
-        return from_tagged(data)
+        return from_tagged(data, classes=False)
+    except ClassNamedError:
+        return TaggedValue(data, owner.lost(""))
     except ValueCodecError as error:
         return owner.lost(f"it cannot be read here: {error}")
 

@@ -108,16 +108,29 @@ class Recomputer:
             async with self._lock:
                 await self._make_available(needing, (), node_id)
 
-    async def provide(self, needing: str, attempt: TaskCall) -> None:
-        """Compute the lost results that an attempt is about to read; it meets those that stay lost by itself.
+    async def run(self, needing: str, attempt: TaskCall) -> Outcome:
+        """Run an attempt; lost results among its arguments are computed first, the others it meets by itself.
 
         CodeLackedError for one whose function is missing here.
         """
-        async with self._lock:
-            await self._provide(needing, (), attempt)
+
+        async def provide() -> None:
+            async with self._lock:
+                await self._provide(needing, (), attempt)
+
+        return await self._outcome(attempt, provide)
+
+    async def _outcome(self, attempt: TaskCall, provide: Callable[[], Awaitable[None]]) -> Outcome:
+        """Run an attempt after ``provide``; once more for each argument that turns out to be lost when it is loaded."""
+        while True:
+            await provide()
+            outcome = await attempt.run()
+            unloaded = outcome.unloaded if isinstance(outcome, Failed) else None
+            if unloaded is None or not self._keeper.lose(unloaded):
+                return outcome
 
     async def lacks(self, needing: str, attempt: TaskCall) -> str | None:
-        """Return the name of the code that ``provide`` would need and this process does not have."""
+        """Return the name of the code that ``run`` would need and this process does not have; loads no value."""
         async with self._lock:
             return await self._lacks(needing, (), attempt)
 
@@ -192,8 +205,7 @@ class Recomputer:
         under_way = self._under_way.setdefault(needing, [])
         under_way.append(attempt)
         try:
-            await self._provide(needing, chain, attempt)
-            outcome = await attempt.run()
+            outcome = await self._outcome(attempt, lambda: self._provide(needing, chain, attempt))
         finally:
             under_way.remove(attempt)
             self._caller.finished(node_id)

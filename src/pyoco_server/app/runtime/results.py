@@ -27,7 +27,8 @@ from pyoco_server.core.payloads import (
     Payload,
 )
 from pyoco_server.values.codec import KIND
-from pyoco_server.values.lazy import Deferred, LazyDict, LostValue
+from pyoco_server.values.errors import ResultLostError
+from pyoco_server.values.lazy import Deferred, LazyDict, LoadableValue, LostValue, is_deferred
 
 
 class ResultKeeper:
@@ -152,7 +153,7 @@ class ResultKeeper:
         Values that are fetched may come after one that was made later, by another round or another task with the same
         output: the later one stays.
         """
-        if isinstance(value, Deferred):
+        if is_deferred(value):
             self.deferred[node_id] = value
         else:
             self.deferred.pop(node_id, None)
@@ -170,6 +171,14 @@ class ResultKeeper:
     def explain_loss(self, node_id: str, reason: str) -> None:
         """Say why a lost value is not computed again; the error of a task that reads it names the reason."""
         self.keep(node_id, self.owner(node_id).lost(reason))
+
+    def lose(self, lost: ResultLostError) -> bool:
+        """Take a value as lost that cannot be loaded here; False if it is lost already, or no node's value."""
+        node_id = lost.node_id
+        if node_id is None or not isinstance(self.deferred.get(node_id), LoadableValue):
+            return False
+        self.explain_loss(node_id, lost.reason)
+        return True
 
     def _is_newest(self, path: str, end: int) -> bool:
         newest = self._newest.setdefault(path, end)

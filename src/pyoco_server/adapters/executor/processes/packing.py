@@ -11,7 +11,9 @@ from typing import Any
 from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.adapters.executor.errors import NotPicklableError
+from pyoco_server.adapters.executor.processes.child import load
 from pyoco_server.adapters.executor.processes.main_module import ALIAS, MainModule, describe_main, import_main
+from pyoco_server.app.runtime.argument_loading import LoadingCall
 from pyoco_server.app.runtime.start_fence import DeadlineCall
 
 _MOVE = "Define the function at the top level of a module and pass that."
@@ -126,10 +128,18 @@ class TaskReference:
         return function(*args, **kwargs)
 
 
+class LoadingCallInChild(LoadingCall):
+    """Loads pickles as a child does, which imports the main module only when something from it is needed."""
+
+    load = staticmethod(load)
+
+
 def sendable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function, or a reference to it if a task's wrapper has taken its name."""
     if isinstance(function, DeadlineCall):
         return DeadlineCall.make(sendable(function.func), function.deadline)
+    if isinstance(function, LoadingCall):
+        return LoadingCallInChild(sendable(function.func))
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     there = getattr(sys.modules.get(module), name, None)
     if there is function or _unwrapped(there) is not function:

@@ -16,7 +16,7 @@ from pyoco_server.adapters.executor.errors import NotPicklableError
 from pyoco_server.adapters.executor.processes.child import child_control, load
 from pyoco_server.app.ports.task_executor import Shield
 from pyoco_server.app.runtime.context import check_report
-from pyoco_server.values.lazy import Deferred, LazyDict, PickledValue
+from pyoco_server.values.lazy import Deferred, LazyDict, LoadableValue
 
 SHARED = ("params", "results", "scratch", "artifacts")
 """The fields that are copied value by value; the run does not see what the task changes in its copy."""
@@ -103,7 +103,7 @@ def _pack_frame(frame: LoopFrame) -> tuple[dict[str, Any], _Packed]:
 
 
 def _pack(what: str, value: object) -> _Packed:
-    if isinstance(value, PickledValue) and value.is_loaded:
+    if isinstance(value, LoadableValue) and value.is_loaded:
         value = value.get()
     if isinstance(value, Deferred):  # not read yet, and not read now
         return value
@@ -141,10 +141,8 @@ def _load_frame(fields: dict[str, Any], packed: _Packed) -> LoopFrame:
 
 
 def _load(what: str, packed: _Packed) -> Any:  # noqa: ANN401 anything
-    if isinstance(packed, PickledValue):
-        return packed.loaded_by(load)
     if isinstance(packed, Deferred):
-        return packed
+        return packed.loaded_by(load)
     try:
         return load(packed)
     except Exception as error:  # noqa: BLE001 (loading imports and runs the user's code; the task gets the error)

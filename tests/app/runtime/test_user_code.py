@@ -1,0 +1,237 @@
+"""Code of users that runs when a value is loaded, compared, written or shown: never on the event loop of the worker.
+
+It runs in a thread or process of the task or block that needs the value, after an event of that node is in the log. So
+code that never returns stops only its run, and code that ends the process counts as a crash of that node.
+"""
+
+import enum
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.core.models import Task  # type: ignore[import-untyped]
+from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+
+from pyoco_server import Engine, options, wait
+from pyoco_server.adapters.memory.event_log import MemoryEventLog
+from pyoco_server.adapters.memory.registries import MemoryOutputStore
+from pyoco_server.core.payloads import NodeStarted, NodeWaiting
+from pyoco_server.engine import RunResult
+from tests.app.runtime.flows import Calls, wait_until
+from tests.app.runtime.leaving import RUN, Left, Make
+
+
+class Seen:
+    """Where user code ran, and what the log had by then."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.starts: list[int] = []
+        self.count_starts: Callable[[], int] = lambda: 0
+
+    def note(self) -> None:
+        self.threads.append(threading.current_thread().name)
+        self.starts.append(self.count_starts())
+
+    @property
+    def is_on_loop(self) -> bool:
+        return any(not name.startswith("pyoco-task") for name in self.threads)
+
+
+_seen = Seen()
+
+
+@pytest.fixture(autouse=True)
+def seen() -> Iterator[Seen]:
+    global _seen  # noqa: PLW0603 what is pickled finds it only by its name
+    _seen = Seen()
+    yield _seen
+    assert not _seen.is_on_loop, _seen.threads
+
+
+def note() -> None:
+    _seen.note()
+
+
+class Color(enum.Enum):
+    RED = 7
+
+
+def load(value: int) -> "Loaded":
+    _seen.note()
+    if value < 0:
+        raise RuntimeError("it cannot be read")
+    return Loaded(value)
+
+
+class Loaded:
+    """Its pickle calls a function of the user."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __reduce__(self) -> Any:  # type: ignore[explicit-override]
+        _seen.note()
+        return load, (self.value,)
+
+    @property
+    def doubled(self) -> int:
+        _seen.note()
+        return 2 * self.value
+
+
+def finished_elsewhere(make: Make, seen: Seen) -> tuple[RunResult, Calls]:
+    """Finish a run in another process; ``seen`` counts its starts of ``use`` from then on."""
+    left, calls = Left(make), Calls()
+    seen.starts.clear()
+    with Engine(log=left.log, outputs=left.store) as engine:
+        seen.count_starts = lambda: starts_of(engine, "use") - 1  # without that of the first process
+        return engine.wait(engine.take_up(make(calls), RUN)), calls
+
+
+def starts_of(engine: Engine, node_id: str) -> int:
+    events = engine.events(RUN)
+    return sum(isinstance(event.payload, NodeStarted) and event.payload.node_id == node_id for event in events)
+
+
+def by_name(calls: Calls) -> TaskWrapper:
+    return held(calls, lambda make: make.value)
+
+
+def by_input(calls: Calls) -> TaskWrapper:
+    return held(calls, lambda given: given.value, given="$node.make.output")
+
+
+def by_part(calls: Calls) -> TaskWrapper:
+    return held(calls, lambda given: given // 2, given="$node.make.output.doubled")
+
+
+def by_position(calls: Calls) -> TaskWrapper:
+    def function(make: Any, /) -> Any:
+        return make.value
+
+    return held(calls, function)
+
+
+def by_rest(calls: Calls) -> TaskWrapper:
+    def function(*make: Any) -> Any:
+        return make[0].value
+
+    return held(calls, function, make="$node.make.output")
+
+
+def by_coroutine(calls: Calls) -> TaskWrapper:
+    async def function(make: Any) -> Any:
+        return make.value
+
+    return held(calls, function)
+
+
+def by_coroutine_with_context(calls: Calls) -> TaskWrapper:
+    async def function(ctx: Any) -> Any:
+        return ctx.results["make"].value
+
+    return held(calls, function)
+
+
+def by_context(calls: Calls) -> TaskWrapper:
+    return held(calls, lambda ctx: ctx.results["make"].value)
+
+
+def held(calls: Calls, function: Callable[..., Any], **inputs: str) -> TaskWrapper:
+    """A step ``use`` with this function; in the first process it only waits to be left."""
+    step = calls.task("use")
+    wait = step.task.func
+    step.task.inputs = inputs
+    step.task.func = function if type(calls) is Calls else lambda ctx, **_: wait(ctx)
+    return step
+
+
+def take_apart(given: Any) -> Any:
+    return given // 2
+
+
+def take_from_context(ctx: Any) -> Any:
+    return ctx.results["make"].value
+
+
+READERS = [by_name, by_input, by_part, by_position, by_rest, by_coroutine, by_coroutine_with_context, by_context]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pickle_is_loaded_by_the_task_that_reads_it_once_it_has_started(
+    reader: Callable[[Calls], TaskWrapper], seen: Seen
+) -> None:
+    def make(calls: Calls) -> Flow:
+        value: Any = [Loaded(7)] if reader is by_rest else Loaded(7)
+        return Flow("l") >> calls.task("make", lambda _: value) >> reader(calls)
+
+    result, _ = finished_elsewhere(make, seen)
+    assert (result.status, result.results["use"]) == ("COMPLETED", 7)
+    assert seen.starts
+    assert set(seen.starts) == {1}
+
+
+@pytest.mark.parametrize("reader", [by_name, by_part, by_coroutine])
+def test_a_result_that_cannot_be_loaded_is_computed_again(reader: Callable[[Calls], TaskWrapper], seen: Seen) -> None:
+    def make(calls: Calls) -> Flow:
+        value = Loaded(7 if type(calls) is Calls else -7)
+        return Flow("l") >> options(calls.task("make", lambda _: value), recompute=True) >> reader(calls)
+
+    result, calls = finished_elsewhere(make, seen)
+    assert (result.status, result.results["use"], calls.names) == ("COMPLETED", 7, ["make"])
+    assert set(seen.starts) == {1}
+
+
+@pytest.mark.parametrize("function", [take_apart, take_from_context])
+def test_a_pickle_is_loaded_in_the_process_of_the_task_that_reads_it(function: Callable[..., Any], seen: Seen) -> None:
+    log, store = MemoryEventLog(), MemoryOutputStore()
+    use = TaskWrapper(Task(func=function, name="use"))
+    if function is take_apart:
+        use.task.inputs = {"given": "$node.make.output.doubled"}
+    flow = Flow("l") >> Calls().task("make", lambda _: Loaded(7)) >> wait("ok") >> options(use, isolation="process")
+    with Engine(log=log, outputs=store) as engine:
+        engine.start(flow, run_id=RUN)
+        wait_until(lambda: any(isinstance(event.payload, NodeWaiting) for event in engine.events(RUN)))
+        log = MemoryEventLog.load(log.dump())
+    written = [*seen.threads]
+    with Engine(log=log, outputs=store) as engine:
+        engine.take_up(flow, RUN)
+        engine.resume(RUN, "ok")
+        result = engine.wait(RUN)
+    assert (result.status, result.results["use"], seen.threads) == ("COMPLETED", 7, written)
+
+
+def test_a_module_is_imported_by_the_task_that_reads_an_object_of_its_class(
+    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(calls: Calls) -> Flow:
+        return Flow("l") >> calls.task("make", lambda _: Color.RED) >> held(calls, lambda make: make.value)
+
+    left, calls = Left(make), Calls()
+    (tmp_path / "pyoco_colors.py").write_text(
+        f"import enum\nfrom {__name__} import note\nnote()\nclass Color(enum.Enum):\n    RED = 7\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    here = msgspec.json.encode(f"{__name__}:Color")
+    lines = msgspec.msgpack.decode(left.log.dump(), type=dict[str, list[Any]])
+    assert any(here in line for line in lines[RUN])
+    lines[RUN] = [line.replace(here, b'"pyoco_colors:Color"') for line in lines[RUN]]
+    with Engine(log=MemoryEventLog.load(msgspec.msgpack.encode(lines)), outputs=left.store) as engine:
+        seen.count_starts = lambda: starts_of(engine, "use") - 1
+        result = engine.wait(engine.take_up(make(calls), RUN))
+    assert (result.status, result.results["use"], seen.starts) == ("COMPLETED", 7, [1])
+
+
+def test_a_result_that_cannot_be_loaded_fails_the_task_that_reads_it(seen: Seen) -> None:
+    def make(calls: Calls) -> Flow:
+        return Flow("l") >> calls.task("make", lambda _: Loaded(-7)) >> by_name(calls)
+
+    result, _ = finished_elsewhere(make, seen)
+    error = dict(result.state.nodes["use"].error or {})
+    assert (result.status, error["code"], set(seen.starts)) == ("FAILED", "RESULT_LOST", {1})
+    assert "it cannot be loaded here: RuntimeError: it cannot be read" in error["message"]
