@@ -135,6 +135,8 @@ class Trigger(NamedTuple):
     operation: str
     nth: int
     takes_effect: bool
+    within: str = ""
+    """Count only operations on paths that contain this; a rename has the path that it leads to."""
 
 
 class Disk:
@@ -151,10 +153,10 @@ class Disk:
         self._counted = 0
         self.root = Node(1, stat.S_IFDIR | 0o755)
 
-    def do(self, operation: str, work: Callable[[], T]) -> T:
+    def do(self, operation: str, work: Callable[[], T], path: str = "") -> T:
         """Perform an operation of a program. It does not return if the power fails now."""
         with self._lock:
-            if self._is_last(operation):
+            if self._is_last(operation, path):
                 if self._trigger is not None and self._trigger.takes_effect:
                     work()
                 self.fail()
@@ -170,8 +172,8 @@ class Disk:
         with self._lock:
             self._on_crash()
 
-    def _is_last(self, operation: str) -> bool:
-        if self._trigger is None or operation != self._trigger.operation:
+    def _is_last(self, operation: str, path: str) -> bool:
+        if self._trigger is None or operation != self._trigger.operation or self._trigger.within not in path:
             return False
         self._counted += 1
         return self._counted >= self._trigger.nth

@@ -25,6 +25,12 @@ def publish(second: int, approval: dict[str, Any]) -> str:
 
 
 @task  # type: ignore[untyped-decorator]
+def large(number: int, padding: str = "") -> str:
+    """Return more than the log takes: the output becomes an object."""
+    return f"{number} {padding}".ljust(100_000, ".")
+
+
+@task  # type: ignore[untyped-decorator]
 def nap() -> None:
     time.sleep(0.5)
 
@@ -32,3 +38,4 @@ def nap() -> None:
 quick = Flow("quick") >> first >> second
 asking = Flow("asking") >> first >> second >> wait("approval") >> publish
 slow = Flow("slow") >> nap
+with_object = Flow("large") >> large

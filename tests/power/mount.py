@@ -1,8 +1,9 @@
 """Shows a :class:`~.disk.Disk` to programs, with FUSE, in a process of its own.
 
 ``python -m tests.power.mount MOUNTPOINT SOCKET IMAGE FILESYSTEM SEED`` loads the directory ``IMAGE`` as the synced
-content of the disk and mounts it. Commands arrive as lines on the unix socket: ``arm fsync 3 before``, ``fail``. When
-the power fails, what is left replaces the content of ``IMAGE``, and the process exits: every later operation fails.
+content of the disk and mounts it. Commands arrive as lines on the unix socket: ``arm fsync 3 before [part of a path]``,
+``fail``. When the power fails, what is left replaces the content of ``IMAGE``, and the process exits: every later
+operation fails.
 """
 
 import contextlib
@@ -85,7 +86,7 @@ class _Operations(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def fsync(self, path: str, datasync: int, fh: int) -> int:
-        self._disk.do("fsync", lambda: self._disk.sync(self._node(path, fh)))
+        self._disk.do("fsync", lambda: self._disk.sync(self._node(path, fh)), path)
         return 0
 
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
@@ -107,7 +108,7 @@ class _Operations(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def rename(self, old: str, new: str) -> int:
-        self._disk.do("rename", lambda: self._disk.rename(old, new))
+        self._disk.do("rename", lambda: self._disk.rename(old, new), new)
         return 0
 
     def link(self, target: str, source: str) -> int:
@@ -187,8 +188,8 @@ def _serve(mountpoint: str, control: str, image: Path, system: str, seed: int) -
             connection, _ = listener.accept()
             with connection, connection.makefile("r") as lines:
                 match lines.readline().split():
-                    case ["arm", operation, count, takes_effect]:
-                        disk.arm(Trigger(operation, int(count), takes_effect == "after"))
+                    case ["arm", operation, count, takes_effect, *within]:
+                        disk.arm(Trigger(operation, int(count), takes_effect == "after", "".join(within)))
                     case _:
                         disk.fail()
                 connection.sendall(b"+OK\n")
@@ -208,9 +209,10 @@ class Mount:
         self._control = control
         self._process = process
 
-    def arm(self, operation: str, count: int, *, takes_effect: bool) -> None:
+    def arm(self, trigger: Trigger) -> None:
         """Let the power fail at the n-th ``fsync`` or ``rename`` from now on."""
-        self._send(f"arm {operation} {count} {'after' if takes_effect else 'before'}")
+        when = "after" if trigger.takes_effect else "before"
+        self._send(f"arm {trigger.operation} {trigger.nth} {when} {trigger.within}")
 
     def fail(self) -> None:
         """Let the power fail now, and return when ``image`` is what is left."""
@@ -218,11 +220,16 @@ class Mount:
             self._send("fail")
         self._process.wait(MOUNT_SEC)
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the power has failed."""
+        return self._process.poll() is not None
+
     def wait_for_failure(self, timeout_sec: float) -> bool:
         """Return whether the power has failed within the time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_sec)
-        return self._process.poll() is not None
+        return self.has_failed
 
     def _send(self, line: str) -> None:
         with socket.socket(socket.AF_UNIX) as connection:

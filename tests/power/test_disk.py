@@ -115,6 +115,16 @@ def test_the_power_fails_at_the_nth_sync(*, takes_effect: bool) -> None:
     assert on.image()["/a"] == (b"12" if takes_effect else b"1")
 
 
+def test_only_operations_within_a_path_count() -> None:
+    on = disk(XFS)
+    on.make("/old", FILE)
+    on.arm(Trigger("rename", 1, takes_effect=True, within="/runs/"))
+    on.do("rename", lambda: on.rename("/old", "/new"), "/new")
+    on.make("/runs", FOLDER)
+    with pytest.raises(PowerFailedError):
+        on.do("rename", lambda: on.rename("/new", "/runs/1"), "/runs/1")
+
+
 def test_random_operations_leave_every_synced_byte() -> None:
     chance = random.Random(3)
     on = disk(STRICT)
