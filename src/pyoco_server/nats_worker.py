@@ -1,6 +1,7 @@
 """``PyocoNatsWorker`` of 0.5.1, over our worker: it handles one job whenever it is asked to."""
 
 import contextlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -8,7 +9,7 @@ import msgspec
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from typing_extensions import deprecated
 
-from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+from pyoco_server.bootstrap import callable_policy, open_platform, open_worker, worker_options
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.settings import Settings
 from pyoco_server.worker.flow_source import FlowSource
@@ -56,7 +57,8 @@ class PyocoNatsWorker:
         async with contextlib.AsyncExitStack() as stack:
             name = f"pyoco-worker {self._options.worker_id}"
             platform = await stack.enter_async_context(open_platform(self._settings, name=name))
-            flows = FlowSource(self._resolver)
+            file = inspect.getsourcefile(inspect.unwrap(self._resolver))
+            flows = FlowSource(self._resolver, callable_policy(self._settings, [file] if file else []))
             worker = await stack.enter_async_context(open_worker(platform, self._settings, self._options, flows))
             await stack.enter_async_context(worker.on_request())
             self._open, self._worker = stack.pop_all(), worker

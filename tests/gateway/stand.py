@@ -21,6 +21,7 @@ from typing_extensions import override
 from pyoco_server import wait
 from pyoco_server.bootstrap import open_platform, open_worker, worker_options
 from pyoco_server.bootstrap.gateway import open_gateway
+from pyoco_server.flows.callables import CallablePolicy
 from pyoco_server.gateway.app import create_app
 from pyoco_server.gateway.middleware.write_coalescing import http_protocol
 from pyoco_server.gateway.services import Services
@@ -131,7 +132,7 @@ class _Server(uvicorn.Server):
 @contextlib.asynccontextmanager
 async def a_worker(settings: Settings, *tags: str, flows: Callable[[str], Flow] | None = None) -> AsyncIterator[None]:
     """A worker with the flows below."""
-    source = FlowSource(flows or FLOWS)
+    source = FlowSource(flows or FLOWS, CallablePolicy(places=["tests.gateway.yaml_tasks"]))
     async with open_platform(settings, name="test worker") as platform:
         options = worker_options(settings, tags=tags, worker_id=f"worker-{next(_numbers)}")
         async with open_worker(platform, settings, options, source) as worker:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib
+import math
 import signal
 import socket
 from collections.abc import Iterator
@@ -31,12 +32,16 @@ flow:
     x: 1
 tasks:
   first:
-    callable: math:sqrt
+    callable: tests.migration.test_names_of_051:root
     inputs: {x: 4}
   second:
-    callable: math:sqrt
+    callable: tests.migration.test_names_of_051:root
     inputs: {x: $node.first.output}
 """
+
+
+def root(x: float) -> float:
+    return math.sqrt(x)
 
 
 @task  # type: ignore[untyped-decorator]

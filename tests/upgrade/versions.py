@@ -73,7 +73,7 @@ def _check_it_runs(source: Path) -> None:
 
 
 def _environment(source: Path, **variables: str) -> dict[str, str]:
-    return clean_environment(**SETTINGS, PYTHONPATH=str(source), **variables)
+    return clean_environment(**SETTINGS, PYTHONPATH=str(source), PYOCO_CALLABLES="json:dumps", **variables)
 
 
 class Program:

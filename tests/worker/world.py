@@ -30,6 +30,7 @@ from pyoco_server.app.runtime.run import RunServices
 from pyoco_server.app.snapshots.projection import worker_mark
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
 from pyoco_server.core.json_codec import JsonObject
+from pyoco_server.flows.callables import CallablePolicy
 from pyoco_server.testing import VirtualClock
 from pyoco_server.testing.counting_executor import CountingExecutor
 from pyoco_server.worker.flow_source import FlowSource, Resolver
@@ -48,6 +49,10 @@ USER = Actor(ActorKind.USER, "ann")
 PATIENCE_SEC = 20.0
 PAUSE_SEC = 0.5
 """How long a worker waits between the commit that takes a node over and its call."""
+
+
+ALLOWED = ("tests", "code_of_a_deploy")
+"""What these workers call for a flow.yaml."""
 
 
 class World:
@@ -192,7 +197,7 @@ class Hand:
             log=world.log,
             snapshots=world.snapshots,
             services=world.services(worker_mark(options.worker_id, self.instance_id), options, wheels),
-            flows=FlowSource(flows.__getitem__ if isinstance(flows, Mapping) else flows),
+            flows=FlowSource(flows.__getitem__ if isinstance(flows, Mapping) else flows, CallablePolicy(ALLOWED)),
             presence=self.presence,
             options=options,
         )

@@ -24,6 +24,7 @@ from pyoco_server.app.snapshots.projection import worker_mark
 from pyoco_server.app.wheels.selection import interpreter
 from pyoco_server.app.wheels.used import wheels_used
 from pyoco_server.bootstrap.platform import Platform, names_of
+from pyoco_server.flows.callables import CallablePolicy
 from pyoco_server.settings import Settings
 from pyoco_server.worker.flow_source import FlowSource
 from pyoco_server.worker.job_handler import JobHandler
@@ -52,6 +53,12 @@ def worker_options(settings: Settings, *, tags: tuple[str, ...] = (), worker_id:
         max_snapshot_bytes=settings.storage.run_snapshot_max_bytes,
         publish_execution_error=settings.dead_letters.publish_execution_error,
     ).named()
+
+
+def callable_policy(settings: Settings, places: Sequence[str]) -> CallablePolicy:
+    """Return which functions a worker with flows in these modules and files calls for a flow.yaml of a client."""
+    wheels = [settings.wheels.sync_dir] if settings.wheels.sync_enabled else []
+    return CallablePolicy(settings.worker.callables, places=places, folders=wheels)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,8 @@ from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ship
 from pyoco.discovery.plugins import PluginRegistry, iter_entry_points  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
-from pyoco_server.flows.errors import FlowError, FlowSyntaxError
+from pyoco_server.flows.callables import CallablePolicy, CallableRefusal
+from pyoco_server.flows.errors import CallableNotAllowedError, FlowError, FlowSyntaxError
 from pyoco_server.flows.model import FlowModel, Origin, TaskSpec, tasks_of
 from pyoco_server.flows.positions import close_to, instead_of
 
@@ -21,54 +22,84 @@ Function = Callable[..., Any]
 _log = logging.getLogger(__name__)
 
 
-def bind(model: FlowModel, known: Mapping[str, Function] | None = None) -> dict[str, Function]:
-    """Return the function of every task, or raise FlowError; ``known`` are functions that are loaded, by task name."""
-    plugins = _Plugins()
-    return {task.name: _find(task, model, known or {}, plugins) for task in tasks_of(model) if task.wait is None}
+_NOWHERE = Origin(1, 1)
 
 
-def bind_available(model: FlowModel) -> dict[str, Function]:
+def bind(
+    model: FlowModel, known: Mapping[str, Function] | None = None, *, policy: CallablePolicy | None = None
+) -> dict[str, Function]:
+    """Return the function of every task, or raise FlowError; ``known`` are functions that are loaded, by task name.
+
+    ``policy`` says what a flow.yaml of a client may name; without it, all that can be imported.
+    """
+    finder = _Finder(model, known or {}, policy)
+    return {task.name: finder.find(task) for task in tasks_of(model) if task.wait is None}
+
+
+def bind_available(model: FlowModel, *, policy: CallablePolicy | None = None) -> dict[str, Function]:
     """Return the functions of those tasks whose function can be found and imported, for a run that has started."""
-    plugins, found = _Plugins(), dict[str, Function]()
+    finder, found = _Finder(model, {}, policy), dict[str, Function]()
     for task in tasks_of(model):
         if task.wait is not None:
             continue
         try:
-            found[task.name] = _find(task, model, {}, plugins)
+            found[task.name] = finder.find(task)
         except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's modules raise when imported
             _log.warning("task '%s' has no function here: %s", task.name, error, extra={"action": "task_not_bound"})
     return found
 
 
-def _find(task: TaskSpec, model: FlowModel, known: Mapping[str, Function], plugins: "_Plugins") -> Function:
-    origin = model.origins.get(task.name)
-    if task.callable is not None:
-        return _import(task.name, task.callable, origin)
-    name = task.use or task.name
-    function = known.get(name) or plugins.get(name)
-    if function is None:
-        meant = close_to(name, [other for other in origin.described if other != name]) if origin else None
-        remedy = "give it a callable 'module:function', or install the plug-in that has it"
-        remedy = f"did you mean '{meant}'? Otherwise {remedy}" if meant else remedy
-        raise _missing(task.name, f"there is no task named '{name}' here", remedy, origin)
-    return function
+class _Finder:
+    """Finds the functions of one flow."""
+
+    def __init__(self, model: FlowModel, known: Mapping[str, Function], policy: CallablePolicy | None) -> None:
+        self._model = model
+        self._known = known
+        self._policy = policy
+        self._plugins = _Plugins()
+
+    def find(self, task: TaskSpec) -> Function:
+        """Return the function of a task, or raise FlowError."""
+        origin = self._model.origins.get(task.name)
+        if task.callable is not None:
+            return self._import(task.name, task.callable, origin)
+        name = task.use or task.name
+        function = self._known.get(name) or self._plugins.get(name)
+        if function is None:
+            meant = close_to(name, [other for other in origin.described if other != name]) if origin else None
+            remedy = "give it a callable 'module:function', or install the plug-in that has it"
+            remedy = f"did you mean '{meant}'? Otherwise {remedy}" if meant else remedy
+            raise _missing(task.name, f"there is no task named '{name}' here", remedy, origin)
+        return function
+
+    def _import(self, name: str, path: str, origin: Origin | None) -> Function:
+        module_name, _, attribute = path.partition(":")
+        try:
+            refusal = self._policy.refusal_to_import(path) if self._policy is not None else None
+            if refusal is not None:
+                raise refused(name, refusal, origin)
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            remedy = "write module.path:function of a module that is installed or beside the flow"
+            raise _missing(name, f"cannot import '{path}': {error}", remedy, origin) from error
+        found = getattr(module, attribute, None)
+        task = found.task if isinstance(found, TaskWrapper) else found
+        function = task.func if isinstance(task, Task) else task
+        if not callable(function):
+            problem = "is not a function" if hasattr(module, attribute) else "does not exist"
+            others = [word for word, value in vars(module).items() if callable(value)]
+            remedy = instead_of(attribute, others, f"name a function of {module_name}")
+            raise _missing(name, f"cannot import '{path}': '{attribute}' {problem}", remedy, origin)
+        refusal = self._policy.refusal_to_call(path, function) if self._policy is not None else None
+        if refusal is not None:
+            raise refused(name, refusal, origin)
+        return _checked(function)
 
 
-def _import(name: str, path: str, origin: Origin | None) -> Function:
-    module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        remedy = "write module.path:function of a module that is installed or beside the flow"
-        raise _missing(name, f"cannot import '{path}': {error}", remedy, origin) from error
-    found = getattr(module, attribute, None)
-    function = found.task.func if isinstance(found, TaskWrapper) else found.func if isinstance(found, Task) else found
-    if not callable(function):
-        problem = "is not a function" if hasattr(module, attribute) else "does not exist"
-        others = [word for word, value in vars(module).items() if callable(value)]
-        remedy = instead_of(attribute, others, f"name a function of {module_name}")
-        raise _missing(name, f"cannot import '{path}': '{attribute}' {problem}", remedy, origin)
-    return _checked(function)
+def refused(task: str, refusal: CallableRefusal, origin: Origin | None) -> CallableNotAllowedError:
+    """Return the error for a task whose function may not be called, with its place."""
+    place = origin or _NOWHERE
+    return CallableNotAllowedError(place.line, place.column, f"task '{task}': {refusal.problem}", refusal.remedy)
 
 
 def _missing(name: str, problem: str, remedy: str, origin: Origin | None) -> FlowError:

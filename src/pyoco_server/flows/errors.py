@@ -32,6 +32,13 @@ class FlowTooLargeError(FlowSyntaxError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0016"
 
 
+class CallableNotAllowedError(FlowSyntaxError):
+    """A flow.yaml of a client names a function that the operator of the worker does not allow."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0110"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0110"
+
+
 class UnknownNameError(FlowError):
     """A name that nothing in the flow has; ``task`` is the task it was found at, ``remedy`` what to write instead."""
 

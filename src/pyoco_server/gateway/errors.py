@@ -63,6 +63,13 @@ class YamlTooLargeError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0016"
 
 
+class YamlClosedError(PyocoServerError):
+    """The operator has closed the route for flow.yaml."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0111"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0111"
+
+
 class BodyTooLargeError(PyocoServerError):
     """The request is larger than the limit."""
 

@@ -359,6 +359,28 @@ _ENTRIES: Final = (
         retryable=False,
     ),
     CatalogueEntry(
+        err_id="ERR-PYOCO-0110",
+        msg_id="MSG-PYOCO-0110",
+        ja="callable に書かれた関数の呼び出しは許可されていません",
+        en="the function that 'callable' names may not be called",
+        action_ja="フローのファイルと同じ場所か wheel にあるモジュールの関数を書く。それ以外は、運用者が "
+        "PYOCO_CALLABLES で許可する",
+        action_en="name a function of a module that comes with the worker's flow files or with a wheel; anything else "
+        "must be allowed by the operator in PYOCO_CALLABLES",
+        http_status=422,
+        retryable=False,
+    ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0111",
+        msg_id="MSG-PYOCO-0111",
+        ja="このゲートウェイは flow.yaml を受け付けません",
+        en="this gateway accepts no flow.yaml",
+        action_ja="フロー名で送信する（POST /runs）。受け付けるには PYOCO_WORKFLOW_YAML=on を設定する",
+        action_en="submit a flow by its name (POST /runs); to accept flow.yaml, set PYOCO_WORKFLOW_YAML=on",
+        http_status=403,
+        retryable=False,
+    ),
+    CatalogueEntry(
         err_id="ERR-PYOCO-0120",
         msg_id="MSG-PYOCO-0120",
         ja="ダッシュボードが見つかりません",

@@ -114,6 +114,8 @@ class Http(Section):
     """The port to listen on."""
     workflow_yaml_max_bytes: Annotated[v.Bytes, Var("PYOCO_WORKFLOW_YAML_MAX_BYTES", GATEWAY)] = 262_144
     """The largest flow.yaml that is accepted."""
+    workflow_yaml: Annotated[v.Truth, Var("PYOCO_WORKFLOW_YAML", GATEWAY)] = True
+    """Whether `POST /runs/yaml` is open."""
     watch_max_connections: Annotated[v.Count, Var("PYOCO_WATCH_MAX_CONNECTIONS", GATEWAY)] = 2_000
     """How many connections may watch runs at the same time."""
     watch_max_per_client: Annotated[v.Count, Var("PYOCO_WATCH_MAX_PER_CLIENT", GATEWAY)] = 100
@@ -231,6 +233,10 @@ class WorkerSettings(Section):
     """How long a worker that is asked to stop waits for its runs before it hands them back."""
     cancel_grace_period_sec: Annotated[v.SecondsOrZero, Var("PYOCO_CANCEL_GRACE_PERIOD_SEC", BOTH)] = 30.0
     """How long cancelled tasks may take to stop; then the run ends without them."""
+    callables: Annotated[v.Callables, Var("PYOCO_CALLABLES", BOTH)] = ()
+    """Which functions a flow.yaml of a client may name beside plug-ins and those that come with the worker's flow files
+    and wheels. Patterns, separated by commas: `numpy` (the module and all modules in it), `math:sqrt` (one function),
+    `*` for any text, `!subprocess` to deny. A gateway rejects at once what it can judge: give it the same."""
     result_key: Annotated[v.ResultKey, Var("PYOCO_RESULT_KEY", WORKER, secret=True)] = None
     """The key that signs pickled results. Secret, the same for all workers. Without it a worker takes the key in the
     file `result.key` of PYOCO_DATA_DIR, which the embedded platform writes; without either, results that need pickling

@@ -20,6 +20,7 @@ SHORTEST_KEY: Final = 32
 """Characters a key that signs must have."""
 
 
+_CALLABLES: Final = re.compile(r"!?[\w*]+(\.[\w*]+)*(:[\w*]+)?")
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}", re.ASCII)
 
 
@@ -57,6 +58,16 @@ def _whole_number(text: str) -> int:
     if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
         raise ValueError(text)
     return int(text)
+
+
+def _callables(value: Any) -> Any:  # noqa: ANN401 (pydantic checks what is no text)
+    if not isinstance(value, str):
+        return value
+    patterns = tuple(part.strip() for part in value.split(",") if part.strip())
+    for pattern in patterns:
+        if not _CALLABLES.fullmatch(pattern):
+            raise ValueError(pattern)
+    return patterns
 
 
 def _seed(secret: SecretStr | None) -> SecretStr | None:
@@ -146,6 +157,12 @@ NatsUrls = Annotated[
     BeforeValidator(_nats_urls),
     Field(min_length=1),
     Allowed("nats://host:port or tls://host:port, or several of them separated by commas"),
+]
+
+Callables = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_callables),
+    Allowed("patterns separated by commas: module, module:function or *, each with '!' in front to deny it"),
 ]
 
 LogLevel = Annotated[

@@ -16,7 +16,8 @@ from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ship
 from pyoco_server.app.recovery.announced_flows import Announcement, announced
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.flows.binding import bind, bind_available
-from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.callables import CallablePolicy
+from pyoco_server.flows.errors import CallableNotAllowedError, FlowError
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 from pyoco_server.flows.names import check_names
@@ -38,6 +39,16 @@ class FlowNotFoundError(PyocoServerError):
 
     err_id: ClassVar[str | None] = "ERR-PYOCO-0006"
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0006"
+    code: ClassVar[str] = "FLOW_NOT_FOUND"
+    """The code of a run that fails with it."""
+
+
+class CallableRefusedError(FlowNotFoundError):
+    """The flow.yaml of a client names a function that this worker must not call."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0110"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0110"
+    code: ClassVar[str] = "CALLABLE_NOT_ALLOWED"
 
 
 class ResolverError(InvalidInputError):
@@ -48,10 +59,15 @@ class ResolverError(InvalidInputError):
 
 
 class FlowSource:
-    """Resolves flows by name, and binds flow.yaml."""
+    """Resolves flows by name, and binds flow.yaml.
 
-    def __init__(self, resolver: Resolver) -> None:
+    ``policy`` says which functions a flow.yaml of a client may name; without it, only plug-ins. It does not apply to a
+    flow.yaml among the worker's own flows: that the operator has written.
+    """
+
+    def __init__(self, resolver: Resolver, policy: CallablePolicy | None = None) -> None:
         self._resolver = resolver
+        self._policy = policy or CallablePolicy()
 
     async def named(self, flow_name: str, *, is_started: bool = False) -> Resolved:
         """The flow of that name; FlowNotFoundError if there is none, and whatever the user's code raises.
@@ -110,9 +126,11 @@ class FlowSource:
         """
         model = read_flow_yaml(text, name=flow_name)
         if is_started:
-            return model, await asyncio.to_thread(bind_available, model)
+            return model, await asyncio.to_thread(bind_available, model, policy=self._policy)
         try:
-            return model, await asyncio.to_thread(bind, model)
+            return model, await asyncio.to_thread(bind, model, policy=self._policy)
+        except CallableNotAllowedError as error:
+            raise CallableRefusedError(str(error)) from error
         except FlowError as error:
             raise FlowNotFoundError(str(error)) from error
 

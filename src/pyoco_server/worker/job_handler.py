@@ -154,8 +154,8 @@ class JobHandler:
             await asyncio.shield(self._return(delivery))
             raise
         except FlowNotFoundError as error:
-            log_error(_log, "ERR-PYOCO-0006", action="flow_not_found", exc=error, one_line=True)
-            failure = (DeadReason.FLOW_NOT_FOUND, "FLOW_NOT_FOUND", str(error))
+            log_error(_log, error.err_id or "ERR-PYOCO-0006", action="flow_not_found", exc=error, one_line=True)
+            failure = (DeadReason.FLOW_NOT_FOUND, error.code, str(error))
             return await self._begin_without_flow(job, known, delivery, failure)
         except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's code raises when asked for a flow
             log_error(_log, "ERR-PYOCO-0007", action="flow_not_loaded", exc=error)

@@ -48,7 +48,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("HEAD", "/docs"): Row(ANY),
     ("POST", "/runs"): Row(KeyScope.RUNS, json={"flow_name": "f"}),
     ("POST", "/runs/yaml"): Row(
-        KeyScope.RUNS, form={"flow_name": "main"}, files={"workflow": ("flow.yaml", YAML.encode(), "text/yaml")}
+        KeyScope.YAML, form={"flow_name": "main"}, files={"workflow": ("flow.yaml", YAML.encode(), "text/yaml")}
     ),
     ("POST", "/runs/batch"): Row(KeyScope.RUNS, json={"runs": [{"flow_name": "f"}]}),
     ("GET", "/runs"): Row(KeyScope.RUNS),

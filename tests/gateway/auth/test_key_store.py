@@ -22,7 +22,14 @@ OpenStores = Callable[[], AbstractAsyncContextManager[list[KeyStore]]]
 
 
 def key(number: int, **more: object) -> StoredKey:
-    fields = {"tenant_id": "acme", "scopes": ("runs",), "hmac": "00", "created_at": float(number), **more}
+    fields = {
+        "tenant_id": "acme",
+        "scopes": ("runs",),
+        "hmac": "00",
+        "scopes_since": 1,
+        "created_at": float(number),
+        **more,
+    }
     return StoredKey(api_key_id=f"k{number:016x}", **fields)  # type: ignore[arg-type]
 
 
@@ -154,5 +161,29 @@ def test_many_keys(auth_nats: NatsServer) -> None:
             store = JetStreamKeyStore(connection, names)
             await asyncio.gather(*(store.add(key(number)) for number in range(1_100)))
             assert len((await store.read()).keys) == 1_100
+
+    asyncio.run(scenario())
+
+
+def test_a_key_from_before_the_scope_yaml_keeps_what_it_opened(auth_nats: NatsServer) -> None:
+    names = names_for(f"store{next(_numbers)}")
+
+    async def scenario() -> None:
+        async with await connect(auth_nats.url, name="one") as one:
+            await provision(one, names)
+            store = JetStreamKeyStore(one, names)
+            for number, scopes in ((1, ("runs",)), (2, ("operate",)), (3, ("runs", "operate", "wheels"))):
+                assert await store.add(key(number, scopes=scopes, scopes_since=0))
+            assert await store.add(key(4))
+            for _ in range(2):  # the second time as the update has written them
+                found = {one.api_key_id[-1]: one.scopes for one in (await store.read()).keys}
+                assert found == {
+                    "1": ("runs", "yaml"),
+                    "2": ("operate",),
+                    "3": ("runs", "operate", "wheels", "yaml"),
+                    "4": ("runs",),
+                }
+                for number in range(1, 5):
+                    assert await store.update(f"k{number:016x}", lambda it: msgspec.structs.replace(it, name="n"))
 
     asyncio.run(scenario())

@@ -101,7 +101,7 @@ def test_for_people_the_key_alone_is_on_stdout(run: Run) -> None:
 
 
 def test_default_scopes_and_all_tenants(run: Run) -> None:
-    assert answer(run("create", "--tenant", "acme", "--json"))["scopes"] == ["runs", "operate", "wheels"]
+    assert answer(run("create", "--tenant", "acme", "--json"))["scopes"] == ["runs", "operate", "wheels", "yaml"]
     created = answer(run("create", "--all-tenants", "--scope", "operate", "--json"))
     assert (created["tenant_id"], created["scopes"]) == (None, ["operate"])
     code, table, _ = run("list")

@@ -30,6 +30,8 @@ class KeyScope(StrEnum):
     """Workers, metrics, dead letters, the archive."""
     WHEELS = "wheels"
     """Wheels. An uploaded wheel is code that the workers run."""
+    YAML = "yaml"
+    """Runs whose flow.yaml is in the request: it names which functions the workers call."""
 
 
 def key_text(api_key_id: str, secret: bytes) -> str:

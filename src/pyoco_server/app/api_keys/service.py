@@ -20,7 +20,7 @@ from pyoco_server.app.api_keys.format import (
     pepper_mark,
 )
 from pyoco_server.app.ports import Clock
-from pyoco_server.app.ports.keys import KeyStore, RetiredSecret, StoredKey
+from pyoco_server.app.ports.keys import SCOPES_SINCE, KeyStore, RetiredSecret, StoredKey
 from pyoco_server.errors import InvalidInputError
 
 Chance = Callable[[int], bytes]
@@ -70,6 +70,7 @@ class KeyService:
                 created_at=now,
                 name=checked_name(name) if name is not None else None,
                 expires_at=expires_at,
+                scopes_since=SCOPES_SINCE,
             )
             if await self._store.add(stored):
                 return IssuedKey(text, stored)

@@ -1,9 +1,12 @@
 """API keys as they are stored: never the key itself, only what verifies it."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
+
+SCOPES_SINCE: Final = 1
+"""What ``StoredKey.scopes_since`` is in keys that are issued now."""
 
 
 class RetiredSecret(msgspec.Struct, frozen=True):
@@ -42,8 +45,18 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retired: RetiredSecret | None = None
     slow: SlowHash | None = None
     """What verifies a key that 0.5.1 issued, instead of ``hmac``, which is empty then."""
+    scopes_since: int = 0
+    """0: ``scopes`` was chosen before there was the scope `yaml`, which `runs` opened then; 1: afterwards."""
     defect: str | None = None
     """Why the key is never accepted and must be issued again; None for all keys but some of 0.5.1."""
+
+
+def with_later_scopes(key: StoredKey) -> StoredKey:
+    """Return a stored key with the scopes that it had under another name when it was issued."""
+    if key.scopes_since >= SCOPES_SINCE:
+        return key
+    scopes = (*key.scopes, "yaml") if "runs" in key.scopes else key.scopes
+    return msgspec.structs.replace(key, scopes=tuple(dict.fromkeys(scopes)), scopes_since=SCOPES_SINCE)
 
 
 class KeyRecords(NamedTuple):

@@ -23,7 +23,8 @@ _DESCRIPTION = """\
 Create, list, revoke and rotate the API keys that the gateway requires with PYOCO_HTTP_AUTH_MODE=api_key.
 
 A key is accepted on every route unless --scope limits it: runs (submit, read, cancel, resume), operate (workers,
-metrics, dead letters, archive), wheels (upload code for the workers). Give each program the scopes it needs.
+metrics, dead letters, archive), wheels (upload code for the workers), yaml (submit a flow.yaml, which names what the
+workers call). Give each program the scopes it needs.
 
 The commands connect to NATS (PYOCO_NATS_URL, --nats-url) and need the gateway's PYOCO_AUTH_PEPPER, if it has one.
 Changes apply to every gateway within a second."""
@@ -67,7 +68,7 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         metavar="SCOPE",
         action="append",
         choices=[scope.value for scope in KeyScope],
-        help="limit the key to runs, operate or wheels; may be repeated (all of them)",
+        help="limit the key to runs, operate, wheels or yaml; may be repeated (all of them)",
     )
     create.add_argument("--name", metavar="TEXT", help="what the key is for")
     create.add_argument("--expires", metavar="WHEN", type=_expiry, help="30d, 12h, or a time such as 2027-01-31")

@@ -14,7 +14,7 @@ from typing import Final
 try:
     import msgspec
 
-    from pyoco_server.bootstrap import open_platform, open_worker, worker_options
+    from pyoco_server.bootstrap import callable_policy, open_platform, open_worker, worker_options
     from pyoco_server.cli.server.supervised_worker import Supervisor
     from pyoco_server.cli.shared.errors import UsageError
     from pyoco_server.cli.shared.flag_settings import load_with_flags
@@ -189,8 +189,9 @@ async def _work(
                 if not waiting.done():
                     return asked.exit_code
                 platform = waiting.result()
+        source = FlowSource(flows, callable_policy(settings, flows.modules))
         worker = await stack.enter_async_context(
-            open_worker(platform, settings, options, FlowSource(flows), places=places, on_new_code=flows.renew)
+            open_worker(platform, settings, options, source, places=places, on_new_code=flows.renew)
         )
         asked.on_each(worker.stop)
         if run_once:

@@ -8,7 +8,14 @@ import itertools
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from pyoco_server.flows.errors import AnswerError, FlowError, FlowSyntaxError, UnknownNameError
+from pyoco_server.flows.callables import CallablePolicy
+from pyoco_server.flows.errors import (
+    AnswerError,
+    CallableNotAllowedError,
+    FlowError,
+    FlowSyntaxError,
+    UnknownNameError,
+)
 from pyoco_server.flows.forms import check_answer
 from pyoco_server.flows.model import (
     FlowModel,
@@ -29,6 +36,16 @@ from pyoco_server.flows.positions import shown
 from pyoco_server.flows.prompts import check_prompt, has_templates
 
 _NOWHERE: Final = Origin(1, 1)
+
+
+def check_callables(model: FlowModel, policy: CallablePolicy) -> None:
+    """Refuse a flow with a function that no worker would call, as far as its name says: CallableNotAllowedError."""
+    for task in tasks_of(model):
+        refusal = policy.refusal_by_name(task.callable) if task.callable is not None else None
+        if refusal is not None:
+            raise CallableNotAllowedError(
+                *_place(model, task), f"task {shown(task.name)}: {refusal.problem}", refusal.remedy
+            )
 
 
 def check_submitted(model: FlowModel, *, params: Collection[str] | None = None) -> None:

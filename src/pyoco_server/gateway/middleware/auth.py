@@ -54,6 +54,8 @@ def scope_for(path: str) -> KeyScope | None:
     _, first, *others = path.split("/")
     if first in {"runs", "executions"} and len(others) == 2 and others[1] == "archive":
         return KeyScope.OPERATE
+    if first == "runs" and others == ["yaml"]:
+        return KeyScope.YAML
     return SCOPES.get(first)
 
 

@@ -3,15 +3,16 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Request, UploadFile
 
 from pyoco_server.app.runs.submit import Submission
 from pyoco_server.core.json_codec import parse_object
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.flows.callables import CallablePolicy
 from pyoco_server.flows.model import FlowModel
-from pyoco_server.flows.yaml.checks import check_submitted
+from pyoco_server.flows.yaml.checks import check_callables, check_submitted
 from pyoco_server.flows.yaml.document import read_flow_yaml
-from pyoco_server.gateway.errors import YamlTooLargeError
+from pyoco_server.gateway.errors import YamlClosedError, YamlTooLargeError
 from pyoco_server.gateway.principal import PrincipalDep
 from pyoco_server.gateway.responses import Json, documented
 from pyoco_server.gateway.schemas.parameters import Correlation, IdempotencyKey
@@ -21,10 +22,29 @@ from pyoco_server.gateway.services import ServicesDep
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 _SHOWN = ("run_id", "status", "workflow_yaml_sha256", "workflow_yaml_bytes")
-_ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0016", "ERR-PYOCO-0101", "ERR-PYOCO-0105", "ERR-PYOCO-0003")
+_ERRORS = (
+    "ERR-PYOCO-0002",
+    "ERR-PYOCO-0016",
+    "ERR-PYOCO-0101",
+    "ERR-PYOCO-0105",
+    "ERR-PYOCO-0110",
+    "ERR-PYOCO-0111",
+    "ERR-PYOCO-0003",
+)
 
 
-@router.post("/yaml", summary="Submit a flow.yaml", responses=documented(*_ERRORS, ok=YamlRunAccepted))
+def _route_is_open(services: ServicesDep) -> None:
+    """Refuse the request before its form is checked: a flow.yaml that is right would not help."""
+    if not services.settings.http.workflow_yaml:
+        raise YamlClosedError("this gateway accepts no flow.yaml (PYOCO_WORKFLOW_YAML); submit a flow by its name")
+
+
+@router.post(
+    "/yaml",
+    summary="Submit a flow.yaml",
+    responses=documented(*_ERRORS, ok=YamlRunAccepted),
+    dependencies=[Depends(_route_is_open)],
+)
 async def submit_yaml(
     request: Request,
     services: ServicesDep,
@@ -43,7 +63,8 @@ async def submit_yaml(
     if len(content) > most:
         raise YamlTooLargeError(f"workflow: more than {most} bytes; make it smaller, or raise the limit")
     text = _text(content)
-    model = await asyncio.to_thread(_model, text, flow_name, most)
+    policy = CallablePolicy(services.settings.worker.callables)
+    model = await asyncio.to_thread(_model, text, flow_name, most, policy)
     submission = Submission(
         flow_name=flow_name,
         params=parse_object(model.defaults),
@@ -58,9 +79,10 @@ async def submit_yaml(
     return Json({name: snapshot[name] for name in _SHOWN})
 
 
-def _model(text: str, flow_name: str, max_bytes: int) -> FlowModel:
+def _model(text: str, flow_name: str, max_bytes: int, policy: CallablePolicy) -> FlowModel:
     model = read_flow_yaml(text, name=flow_name, max_bytes=max_bytes)
     check_submitted(model, params=model.defaults)
+    check_callables(model, policy)
     return model
 
 

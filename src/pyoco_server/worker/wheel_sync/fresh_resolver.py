@@ -20,7 +20,8 @@ class FreshResolver:
 
     def __init__(self, make: Callable[[], Resolver], modules: Sequence[str]) -> None:
         self._make = make
-        self._modules = modules
+        self.modules = modules
+        """The modules and files with flows, or that of the resolver."""
         self._made: Resolver | None = None
         self._making = threading.Lock()
 
@@ -50,8 +51,8 @@ class FreshResolver:
     def renew(self) -> None:
         """Forget what was imported, since the code has changed."""
         self._made = None
-        names = {where for where in self._modules if not where.endswith(".py")}
-        files = {str(Path(where).resolve()) for where in self._modules if where.endswith(".py")}
+        names = {where for where in self.modules if not where.endswith(".py")}
+        files = {str(Path(where).resolve()) for where in self.modules if where.endswith(".py")}
         for name, module in [*sys.modules.items()]:
             within = any(name == given or name.startswith(f"{given}.") for given in names)
             if within or getattr(module, "__file__", None) in files:

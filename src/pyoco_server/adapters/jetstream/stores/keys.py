@@ -13,7 +13,7 @@ from pyoco_server.adapters.jetstream.primitives.stream_reader import StreamReade
 from pyoco_server.adapters.jetstream.stores import keys_051
 from pyoco_server.adapters.jetstream.transport.error_translation import ChangedError, MissingError, translated
 from pyoco_server.app.ports import UnavailableError
-from pyoco_server.app.ports.keys import KeyRecords, StoredKey
+from pyoco_server.app.ports.keys import KeyRecords, StoredKey, with_later_scopes
 from pyoco_server.identifiers import TOKEN
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ def _key(token: str, data: bytes | None) -> StoredKey | None:
     if data is None:
         return None
     try:
-        key = keys_051.decoded(data) if token.startswith(keys_051.PREFIX) else _decoder.decode(data)
+        is_051 = token.startswith(keys_051.PREFIX)
+        key = keys_051.decoded(data) if is_051 else with_later_scopes(_decoder.decode(data))
     except msgspec.DecodeError:
         _log.warning("a stored API key cannot be read", extra={"action": "api_key_unreadable", "api_key_id": token})
         return None

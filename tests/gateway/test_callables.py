@@ -1,0 +1,58 @@
+"""What a client can make workers call through POST /runs/yaml."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.adapters.real_nats import NatsServer
+from tests.gateway.stand import Stand, check_error, ended, settings_for, unique
+from tests.gateway.test_yaml import FLOW, upload
+
+
+def naming(path: str) -> bytes:
+    return FLOW.replace(b"tests.gateway.yaml_tasks:second", path.encode())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "subprocess:getoutput",
+        "os:system",
+        "builtins:exec",
+        "_ctypes:dlopen",
+        "pyoco_server.bootstrap:open_platform",
+        "tests.gateway.yaml_tasks:__class__",
+        "tests.gateway._private:first",
+    ],
+)
+def test_what_no_worker_would_call_is_refused_at_once(client: httpx.Client, path: str) -> None:
+    tag = unique("refused")
+    answer = upload(client, naming(path), tag=tag)
+    error = check_error(answer, 422, "ERR-PYOCO-0110")
+    assert error["message"] == "the function that 'callable' names may not be called"
+    detail = answer.json()["detail"]
+    assert detail.startswith("line 11, column 15: task 'second': ")
+    assert f"let the operator allow it with PYOCO_CALLABLES={path}" in detail
+    assert client.get("/runs", params={"tag": tag}).json() == []
+
+
+@pytest.mark.parametrize("path", ["yaml:safe_load", "tests.gateway.yaml_tasks:Any", "httpx:get"])
+def test_what_only_the_worker_can_judge_fails_the_run(client: httpx.Client, path: str) -> None:
+    answer = upload(client, naming(path))
+    assert answer.status_code == 200, answer.text
+    snapshot = ended(client, answer.json()["run_id"])
+    assert snapshot["status"] == "FAILED"
+    assert snapshot["task_records"] == {}
+    assert f"'{path}' may not be called" in snapshot["error"]
+    assert f"PYOCO_CALLABLES={path}" in snapshot["error"]
+    events = client.get(f"/runs/{answer.json()['run_id']}/events").json()["events"]
+    assert "CALLABLE_NOT_ALLOWED" in str(events[-1])
+
+
+def test_the_route_can_be_closed(nats: NatsServer, tmp_path: Path) -> None:
+    settings = settings_for(nats.url, tmp_path, PYOCO_WORKFLOW_YAML="off")
+    with Stand(settings, workers=0) as stand, stand.client() as client:
+        for answer in (upload(client), upload(client, b"garbage"), client.post("/runs/yaml")):
+            check_error(answer, 403, "ERR-PYOCO-0111")
+        assert client.post("/runs", json={"flow_name": "hello", "tag": unique("no-worker")}).status_code == 200
