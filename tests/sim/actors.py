@@ -26,7 +26,6 @@ from pyoco_server.app.recovery.reconciler import Reconciler, ReconcilerOptions
 from pyoco_server.app.runs.commands import RunCommands
 from pyoco_server.app.runs.run_log import RunLog
 from pyoco_server.app.runs.submit import IdempotentSubmitter, Submitter
-from pyoco_server.app.runtime.argument_binding import is_async
 from pyoco_server.app.runtime.outputs import Outputs
 from pyoco_server.app.runtime.plan_cache import PlanCache
 from pyoco_server.app.runtime.run import RunServices
@@ -227,15 +226,13 @@ def make_worker(
 
 
 class LoopExecutor(LocalExecutor):
-    """Makes every call on the loop: a simulated world has no threads."""
+    """Makes calls that are not of a task, such as to store a value, on the loop: they take no time in the world."""
 
     @override
-    async def call(
-        self, function: Callable[..., Any], kwargs: dict[str, Any], *, args: tuple[Any, ...] = (), **how: Any
-    ) -> Any:
-        if is_async(function):
-            return await super().call(function, kwargs, args=args, **how)
-        return function(*args, **kwargs)
+    async def call(self, function: Callable[..., Any], kwargs: dict[str, Any], **how: Any) -> Any:
+        if how.get("watch") is None:
+            return function(**kwargs)
+        return await super().call(function, kwargs, **how)
 
 
 def _named(name: str) -> WorkerOptions:
