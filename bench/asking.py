@@ -28,7 +28,7 @@ class Watch:
     async def open(cls, port: int, run_id: str) -> "Watch":
         """Begin to watch a run."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
-        writer.write(f"GET /runs/{run_id}/watch HTTP/1.1\r\nHost: gateway\r\n\r\n".encode())
+        writer.write(f"GET /runs/{run_id}/watch HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         return cls(reader, writer)
 
     async def event(self) -> bytes:
@@ -102,7 +102,7 @@ class Asker:
     async def known(self) -> int:
         """Return how many runs the gateway's index has, from its metrics."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         lines = (await reader.read()).decode().splitlines()
         writer.close()
         return int(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("pyoco_runs_total{")))

@@ -43,7 +43,7 @@ class Gateway:
         """The bytes of a request, made once."""
         body = KINDS[kind]
         path = f"/runs/{self.run_id}" if kind == "look at a run" else "/runs"
-        head = [f"{'POST' if body else 'GET'} {path} HTTP/1.1", "Host: gateway", f"Content-Length: {len(body)}"]
+        head = [f"{'POST' if body else 'GET'} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
         head += ["Content-Type: application/json"] if body else []
         head += [f"X-API-Key: {self._key}"] if self._key is not None else []
         return "\r\n".join([*head, "", ""]).encode() + body

@@ -45,7 +45,7 @@ HEADERS: Final = {
     "Accept": ["*/*", "text/event-stream", "x"],
     "If-None-Match": ["*", "x", '"'],
     "Range": ["bytes=0-0", "bytes=-1", "bytes=5-1", "x"],
-    "Host": ["x", "", "[::1"],
+    "Host": ["localhost", "[::1]", "127.0.0.1:1"],
     "X-Forwarded-For": ["1.2.3.4", "x", ""],
 }
 BOUNDARY: Final = "fuzzed"

@@ -132,9 +132,12 @@ def _leads_elsewhere(request: Request) -> bool:
 
 
 RAW = (
-    b'POST /runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{"flow_name":"f"}',
-    b"GET /runs?limit=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    b'POST /runs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"flo\r\n0\r\n\r\n',
+    (
+        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n"
+        b'{"flow_name":"f"}'
+    ),
+    b"GET /runs?limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    b'POST /runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"flo\r\n0\r\n\r\n',
 )
 
 

@@ -20,7 +20,8 @@ def leave(stand: Stand, path: str, content_type: str, begun: bytes, *headers: st
     address = urlsplit(stand.url)
     assert address.hostname is not None
     assert address.port is not None
-    lines = [f"POST {path} HTTP/1.1", "Host: here", f"Content-Type: {content_type}", "Content-Length: 1000", *headers]
+    lines = [f"POST {path} HTTP/1.1", f"Host: {address.netloc}", f"Content-Type: {content_type}", *headers]
+    lines.append("Content-Length: 1000")
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + begun)
 

@@ -137,7 +137,7 @@ def deaf(url: str, run_id: str, count: int) -> Iterator[None]:
             made.append(sock)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             sock.connect((where.hostname, where.port))
-            sock.sendall(f"GET /runs/{run_id}/watch?include=records HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            sock.sendall(f"GET /runs/{run_id}/watch?include=records HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         yield
     finally:
         for sock in made:

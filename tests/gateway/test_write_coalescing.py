@@ -25,7 +25,7 @@ def test_response_arrives_in_one_piece(stand: Stand) -> None:
     address = urlsplit(stand.url)
     with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
         for _ in range(20):
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200")
             assert body.startswith(b"{"), "the head came by itself"
@@ -34,7 +34,7 @@ def test_response_arrives_in_one_piece(stand: Stand) -> None:
 def test_last_request_is_answered_before_the_connection_closes(stand: Stand) -> None:
     address = urlsplit(stand.url)
     with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         whole = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert whole.partition(b"\r\n\r\n")[2].startswith(b"{")
 

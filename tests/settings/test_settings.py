@@ -83,6 +83,8 @@ OURS: dict[str, object] = {
     "PYOCO_OUTPUTS_BUCKET": "pyoco_outputs",
     "PYOCO_HTTP_HOST": "127.0.0.1",
     "PYOCO_HTTP_PORT": 8000,
+    "PYOCO_HTTP_ALLOWED_HOSTS": (),
+    "PYOCO_HTTP_ALLOWED_ORIGINS": (),
     "PYOCO_WATCH_MAX_CONNECTIONS": 2000,
     "PYOCO_WATCH_MAX_PER_CLIENT": 100,
     "PYOCO_INSECURE_NO_AUTH": False,
@@ -150,6 +152,8 @@ def test_each_variable_sets_its_field(tmp_path: Path) -> None:
         PYOCO_DURABILITY="fast",
         PYOCO_DATA_DIR="/var/lib/pyoco",
         PYOCO_HTTP_HOST="::1",
+        PYOCO_HTTP_ALLOWED_HOSTS="pyoco, ::2",
+        PYOCO_HTTP_ALLOWED_ORIGINS="https://Pyoco.example/,http://[::1]:8",
     )
     assert settings.nats.urls == ("nats://a:4222", "tls://b", "nats://c:1")
     assert settings.nats.creds_file == creds
@@ -161,6 +165,8 @@ def test_each_variable_sets_its_field(tmp_path: Path) -> None:
     assert settings.storage.durability == "fast"
     assert settings.storage.data_dir == Path("/var/lib/pyoco")
     assert settings.http.host == "::1"
+    assert settings.http.allowed_hosts == ("pyoco", "::2")
+    assert settings.http.allowed_origins == ("https://pyoco.example", "http://[::1]:8")
 
 
 @pytest.mark.parametrize("text", ["1", "true", "TRUE", "yes", "Yes", "on", " on "])
@@ -227,6 +233,13 @@ def test_an_empty_variable_counts_as_not_set(text: str) -> None:
         ("PYOCO_NATS_URL", "nats://a,,nats://b", "nats://host:port"),
         ("PYOCO_NATS_URL", "nats://a b", "nats://host:port"),
         ("PYOCO_NATS_URL", "nats://a\nb", "nats://host:port"),
+        *(
+            ("PYOCO_HTTP_ALLOWED_ORIGINS", text, "origins such as https://pyoco.example.org")
+            for text in ("https://", "example.org", "https://a/b", "*", "https://a b", "x,y")
+        ),
+        ("PYOCO_HTTP_ALLOWED_HOSTS", "https://a", "host names or addresses without ports"),
+        ("PYOCO_HTTP_ALLOWED_HOSTS", "a:8000", "host names or addresses without ports"),
+        ("PYOCO_HTTP_ALLOWED_HOSTS", "a,", "host names or addresses without ports"),
         ("PYOCO_LOAD_DOTENV", "maybe", "one of 0, 1"),
     ],
 )

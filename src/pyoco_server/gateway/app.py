@@ -12,6 +12,7 @@ from pyoco_server.gateway import errors, openapi
 from pyoco_server.gateway.dashboard import router as dashboard
 from pyoco_server.gateway.middleware.auth import Authentication
 from pyoco_server.gateway.middleware.body_limit import BodyLimit
+from pyoco_server.gateway.middleware.browsers import BrowserGuard
 from pyoco_server.gateway.middleware.response_headers import AllowedMethods, CorrelationEcho
 from pyoco_server.gateway.middleware.security_headers import SecurityHeaders
 from pyoco_server.gateway.responses import documented
@@ -75,6 +76,7 @@ def create_app(open_services: OpenServices) -> FastAPI:
     openapi.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Authentication)  # outside the body limit: without a key, nothing is read
+    app.add_middleware(BrowserGuard)
     app.add_middleware(CorrelationEcho)
     # Routes are tried in this order: the busiest come first.
     for module in (runs_submit, runs_yaml, runs_act, runs_read, runs_watch_all, runs_watch, run_events, health):

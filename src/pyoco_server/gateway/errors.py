@@ -112,6 +112,20 @@ class ConflictError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0105"
 
 
+class ForeignOriginError(PyocoServerError):
+    """A page of another web site sent the request."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0130"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0130"
+
+
+class UnknownHostError(PyocoServerError):
+    """The request names a host that the gateway does not serve."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0131"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0131"
+
+
 def language_of(request: Request) -> Language:
     """Return the language the client prefers."""
     return _language_for(request.scope)
@@ -198,6 +212,11 @@ def _rejection(error: CommandRejected, language: Language) -> tuple[int, dict[st
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 for the type checker; registered for nothing else
+    return answer_to_invalid(request, error)
+
+
+def answer_to_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    """Return the answer to a request that does not fit its route, and log it."""
     problems = [_problem(found) for found in error.errors()[:MOST_PROBLEMS]]
     entry = CATALOGUE[_id_for(request)]
     summary = "; ".join(f"{'.'.join(found['loc'])}: {found['msg']}" for found in problems[:MOST_LOGGED])

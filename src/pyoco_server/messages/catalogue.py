@@ -400,6 +400,26 @@ _ENTRIES: Final = (
         http_status=404,
         retryable=False,
     ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0130",
+        msg_id="MSG-PYOCO-0130",
+        ja="別のサイトのページからのリクエストは受け付けません",
+        en="requests from pages of other web sites are not accepted",
+        action_ja="Gateway自身のページから操作するか、PYOCO_HTTP_ALLOWED_ORIGINS にそのoriginを追加する",
+        action_en="use the gateway's own page, or add the origin to PYOCO_HTTP_ALLOWED_ORIGINS",
+        http_status=403,
+        retryable=False,
+    ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0131",
+        msg_id="MSG-PYOCO-0131",
+        ja="このホスト名では応答しません",
+        en="the gateway does not serve this host name",
+        action_ja="127.0.0.1 または localhost でアクセスするか、PYOCO_HTTP_ALLOWED_HOSTS に名前を追加する",
+        action_en="use 127.0.0.1 or localhost, or add the name to PYOCO_HTTP_ALLOWED_HOSTS",
+        http_status=403,
+        retryable=False,
+    ),
 )
 
 CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType({entry.err_id: entry for entry in _ENTRIES})

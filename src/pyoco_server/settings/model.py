@@ -112,6 +112,12 @@ class Http(Section):
     """The address to listen on."""
     port: Annotated[v.Port, Var("PYOCO_HTTP_PORT", GATEWAY)] = 8000
     """The port to listen on."""
+    allowed_hosts: Annotated[v.Hosts, Var("PYOCO_HTTP_ALLOWED_HOSTS", GATEWAY)] = ()
+    """More names under which a gateway without API keys may be reached, separated by commas. It always serves
+    `localhost`, loopback addresses, and the address that it listens on."""
+    allowed_origins: Annotated[v.Origins, Var("PYOCO_HTTP_ALLOWED_ORIGINS", GATEWAY)] = ()
+    """Origins of web pages that may send requests, besides the gateway's own, separated by commas: where the
+    dashboard is behind a proxy that changes the `Host`. Their hosts are allowed hosts, too."""
     workflow_yaml_max_bytes: Annotated[v.Bytes, Var("PYOCO_WORKFLOW_YAML_MAX_BYTES", GATEWAY)] = 262_144
     """The largest flow.yaml that is accepted."""
     workflow_yaml: Annotated[v.Truth, Var("PYOCO_WORKFLOW_YAML", GATEWAY)] = True

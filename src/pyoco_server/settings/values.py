@@ -21,6 +21,7 @@ SHORTEST_KEY: Final = 32
 
 
 _CALLABLES: Final = re.compile(r"!?[\w*]+(\.[\w*]+)*(:[\w*]+)?")
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::[0-9]{1,5})?", re.ASCII)
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}", re.ASCII)
 
 
@@ -107,6 +108,19 @@ def _host(text: str) -> str:
     return text
 
 
+def _parts(value: Any) -> Any:  # noqa: ANN401 (pydantic checks what is no text)
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+def _origin(text: str) -> str:
+    """One origin as browsers send it: in lower case, without a path."""
+    found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
+    if found is None:
+        raise ValueError("not an origin")
+    _host(found[1] or found[2])
+    return found[0]
+
+
 Truth = Annotated[bool, _read_as(_truth), Allowed("one of 0, 1, true, false, yes, no, on, off")]
 
 _MORE_THAN_0 = Field(gt=0, le=LONGEST_SEC, allow_inf_nan=False)
@@ -138,6 +152,16 @@ SubjectPrefix = Annotated[
 
 HeaderName = Annotated[str, _by(HEADER_NAME), Allowed(HEADER_NAME.words)]
 Host = Annotated[str, AfterValidator(_host), Allowed("a host name or address, without a port")]
+Hosts = Annotated[
+    tuple[Annotated[str, AfterValidator(_host)], ...],
+    BeforeValidator(_parts),
+    Allowed("host names or addresses without ports, separated by commas"),
+]
+Origins = Annotated[
+    tuple[Annotated[str, AfterValidator(_origin)], ...],
+    BeforeValidator(_parts),
+    Allowed("origins such as https://pyoco.example.org, separated by commas"),
+]
 Directory = Annotated[Path, Allowed("the path of a directory")]
 AnyFile = Annotated[Path, Allowed("the path of a file")]
 File = Annotated[FilePath | None, Allowed("the path of a file that exists")]

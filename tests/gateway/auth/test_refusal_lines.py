@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.app.api_keys.format import KeyScope
-from pyoco_server.gateway.middleware.auth import MOST_REFUSALS
+from pyoco_server.gateway.middleware.refusals import MOST_REFUSALS
 from pyoco_server.logs.formats import JsonFormatter
 from tests.gateway.auth.world import World, issued
 

@@ -5,7 +5,6 @@ This module lists the open paths and the scopes of the others. A path that is no
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 from typing import Final
 
@@ -22,9 +21,9 @@ from pyoco_server.app.ports.keys import StoredKey
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.gateway.errors import answer_to
 from pyoco_server.gateway.key_limits import LimitReachedError
+from pyoco_server.gateway.middleware.refusals import RefusalLog
 from pyoco_server.gateway.principal import STRANGER, Principal
 from pyoco_server.gateway.services import Awaited, Services, services_of
-from pyoco_server.logs import log_error
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/health/ready"})
 OPEN_FOLDER: Final = "/static/"
@@ -61,9 +60,6 @@ def scope_for(path: str) -> KeyScope | None:
 
 _log = logging.getLogger(__name__)
 _POLICY_VIOLATION: Final = 1008
-REFUSALS_SEC: Final = 60.0
-MOST_REFUSALS: Final = 100
-"""The most refusals that are logged as warnings in ``REFUSALS_SEC``; the others are logged at DEBUG."""
 
 
 class Authentication:
@@ -71,7 +67,7 @@ class Authentication:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._refusals = _Refusals()
+        self._refusals = RefusalLog(_log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -99,7 +95,8 @@ class Authentication:
             end = services.limits.admit(key.api_key_id, asyncio.get_running_loop().time())
         except PyocoServerError as error:
             if not isinstance(error, UnavailableError):
-                self._refusals.log(error, presented, scope)
+                presented_id = key_id_of(presented[0]) if presented else None
+                self._refusals.write(error, error.err_id or "ERR-PYOCO-0015", scope, api_key_id=presented_id)
             await _refusal(scope, error)(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = Principal(
@@ -161,38 +158,6 @@ class _WatchedAnswer:
             return await self._ring.still_counts(self._presented)
         except UnavailableError:
             return False
-
-
-class _Refusals:
-    """Logs refused requests, at most ``MOST_REFUSALS`` of a minute as warnings: guessed keys must not fill the disk."""
-
-    def __init__(self) -> None:
-        self._since = -math.inf
-        self._logged = 0
-
-    def log(self, error: PyocoServerError, presented: list[bytes], scope: Scope) -> None:
-        """Log a refusal without secrets: neither the key nor the path, which may contain one."""
-        now = asyncio.get_running_loop().time()
-        if now - self._since >= REFUSALS_SEC:
-            self._since, self._logged = now, 0
-        self._logged += 1
-        client = scope.get("client")
-        log_error(
-            _log,
-            error.err_id or "ERR-PYOCO-0015",
-            action="request_refused",
-            exc=error,
-            level=logging.WARNING if self._logged <= MOST_REFUSALS else logging.DEBUG,
-            one_line=True,
-            reason=str(error),
-            api_key_id=key_id_of(presented[0]) if presented else None,
-            remote_addr=client[0] if client else None,
-            **(
-                {"note": "more refusals of this minute are logged at DEBUG only"}
-                if self._logged == MOST_REFUSALS
-                else {}
-            ),
-        )
 
 
 def _refusal(scope: Scope, error: PyocoServerError) -> Response:

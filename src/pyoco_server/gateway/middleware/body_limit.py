@@ -1,11 +1,13 @@
-"""Refuses a request that is larger than the limit of its route before it is read."""
+"""Refuses a body before it is read: larger than the limit of its route, or of a type that the route does not take."""
 
 from typing import Final
 
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyoco_server.errors import PyocoServerError
-from pyoco_server.gateway.errors import BodyTooLargeError, YamlTooLargeError, answer_to
+from pyoco_server.gateway.errors import BodyTooLargeError, YamlTooLargeError, answer_to, answer_to_invalid
 
 DEFAULT_BYTES: Final = 2 * 1024 * 1024
 AROUND_YAML_BYTES: Final = 64 * 1024
@@ -13,6 +15,11 @@ AROUND_YAML_BYTES: Final = 64 * 1024
 UPLOADS: Final = ("/wheels",)
 """Routes of uploads, which have a limit of their own."""
 YAML: Final = "/runs/yaml"
+FORMS: Final = frozenset({YAML, "/wheels"})
+"""The routes that take a form; all other bodies are JSON."""
+
+_OF_FORMS: Final = frozenset({"multipart/form-data", "application/x-www-form-urlencoded", "text/plain"})
+"""The types that a browser sends to other sites without asking them."""
 
 
 class BodyLimit:
@@ -24,6 +31,12 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        if scope["type"] == "http" and _is_of_wrong_type(scope):
+            wanted = "multipart/form-data" if scope["path"] in FORMS else "application/json"
+            message = f"the body was not read: send it with Content-Type: {wanted}"
+            problem = {"type": "content_type", "loc": ("header", "Content-Type"), "msg": message}
+            await answer_to_invalid(Request(scope), RequestValidationError([problem]))(scope, receive, send)
+            return
         if scope["type"] != "http" or scope["path"].startswith(UPLOADS):
             await self._app(scope, receive, send)
             return
@@ -63,3 +76,15 @@ class BodyLimit:
             text = f"workflow: more than {most} bytes; make it smaller, or raise PYOCO_WORKFLOW_YAML_MAX_BYTES"
             return most + AROUND_YAML_BYTES, YamlTooLargeError(text)
         return self._most, BodyTooLargeError(f"the request has more than {self._most} bytes; send less at a time")
+
+
+def _is_of_wrong_type(scope: Scope) -> bool:
+    """Whether the request has a body of a type that only routes with forms take."""
+    kind, has_body = b"", False
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value
+        elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
+            has_body = True
+    essence = kind.partition(b";")[0].strip().lower().decode("latin-1")
+    return has_body and essence in _OF_FORMS and (essence != "multipart/form-data" or scope["path"] not in FORMS)

@@ -62,7 +62,7 @@ async def cancel_runs(body: CancelRuns, request: Request, services: ServicesDep,
 async def cancel_run(run_id: RunId, commands: CommandDep, request: Request) -> Json:
     """Record the cancel; the answer is ``CANCELLING``. A run that has ended stays as it is.
 
-    The body is optional: a body that cannot be read is ignored, and the run is cancelled.
+    The body is optional: JSON that cannot be read is ignored, and the run is cancelled.
     """
     snapshot = await _cancelled(commands, run_id, _reason(await request.body()))
     return Json(run_views.snapshot_view(snapshot, records=False))
