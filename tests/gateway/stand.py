@@ -23,6 +23,7 @@ from pyoco_server.bootstrap import open_platform, open_worker, worker_options
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.flows.callables import CallablePolicy
 from pyoco_server.gateway.app import create_app
+from pyoco_server.gateway.middleware.connections import connection_limits
 from pyoco_server.gateway.middleware.write_coalescing import http_protocol
 from pyoco_server.gateway.services import Services
 from pyoco_server.settings import Settings, load_settings
@@ -47,6 +48,7 @@ class Stand:
         self.settings = settings
         self.url = ""
         self.app = create_app(lambda: open_gateway(settings))
+        self.connections = connection_limits(settings)
         self._workers = workers
         self._ready: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -102,7 +104,8 @@ class Stand:
             log_config=None,
             access_log=False,
             lifespan="on",
-            http=http_protocol(),
+            http=http_protocol(self.connections),
+            ws="none",
             timeout_graceful_shutdown=1,
         )
         server = _Server(config)

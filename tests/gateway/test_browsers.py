@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from pyoco_server.gateway.middleware.refusals import MOST_REFUSALS
+from pyoco_server.logs.line_limit import MOST_LINES
 from tests.adapters.real_nats import NatsServer
 from tests.gateway.auth.routes import ROWS, every_route, filled, filled_body
 from tests.gateway.stand import Stand, check_error, settings_for, unique
@@ -200,8 +200,8 @@ def test_only_multipart_is_taken_where_forms_are(client: httpx.Client) -> None:
 
 def test_an_attack_does_not_fill_the_log(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="pyoco_server.gateway.middleware.browsers")
-    for _ in range(MOST_REFUSALS + 2):
+    for _ in range(MOST_LINES + 2):
         client.get("/health", headers={"Host": "evil.example"})
     lines = [record for record in caplog.records if record.__dict__.get("action") == "request_refused"]
-    assert len(lines) == MOST_REFUSALS + 2
-    assert sum(line.levelno >= logging.WARNING for line in lines) <= MOST_REFUSALS
+    assert len(lines) == MOST_LINES + 2
+    assert sum(line.levelno >= logging.WARNING for line in lines) <= MOST_LINES

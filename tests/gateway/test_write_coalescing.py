@@ -140,20 +140,17 @@ def test_installed_uvicorn_passes_the_check() -> None:
         ("def connection_made", "def opened", "HttpToolsProtocol.connection_made does not use FlowControl"),
         ("self.transport", "self.wire", "HttpToolsProtocol.connection_made does not use transport"),
         ("class HttpToolsProtocol(asyncio.Protocol)", "class HttpToolsProtocol(object)", "is no asyncio.Protocol"),
+        ("send_400_response", "refuse", "HttpToolsProtocol.data_received does not use send_400_response"),
         ("class HttpToolsProtocol", "class FastProtocol", "has no attribute 'HttpToolsProtocol'"),
     ],
 )
 def test_gateway_falls_back_to_the_protocol_of_a_changed_uvicorn(
     tmp_path: Path, old: str, new: str, problem: str
 ) -> None:
-    """The changed protocol itself does not always work, so uvicorn is made to choose its other one."""
-
     def change(text: str) -> str:
         return text.replace(old, new)
 
     library = changed_uvicorn(tmp_path, change)
-    choice = library / "uvicorn" / "protocols" / "http" / "auto.py"
-    choice.write_text("from uvicorn.protocols.http.h11_impl import H11Protocol as AutoHTTPProtocol\n")
     port, nats_port = free_port(), free_port()
     arguments = ("up", "--port", str(port), "--nats-client-port", str(nats_port))
     with serving(tmp_path, *arguments, port=port, PYTHONPATH=str(library)) as served:

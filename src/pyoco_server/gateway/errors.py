@@ -126,6 +126,20 @@ class UnknownHostError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0131"
 
 
+class HeadTooLargeError(PyocoServerError):
+    """The head of the request is larger than any that is accepted."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0132"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0132"
+
+
+class HeadTooSlowError(PyocoServerError):
+    """The head of the request did not arrive in time."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0133"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0133"
+
+
 def language_of(request: Request) -> Language:
     """Return the language the client prefers."""
     return _language_for(request.scope)

@@ -420,6 +420,26 @@ _ENTRIES: Final = (
         http_status=403,
         retryable=False,
     ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0132",
+        msg_id="MSG-PYOCO-0132",
+        ja="リクエストヘッダーが大きすぎます",
+        en="the head of the request is too large",
+        action_ja="ヘッダーを64 KiB・100項目以内にする",
+        action_en="send at most 64 KiB and 100 fields of headers",
+        http_status=431,
+        retryable=False,
+    ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0133",
+        msg_id="MSG-PYOCO-0133",
+        ja="リクエストヘッダーが時間内に届きませんでした",
+        en="the head of the request did not arrive in time",
+        action_ja="接続を確認して再試行（PYOCO_HTTP_HEAD_TIMEOUT_SEC）",
+        action_en="check the connection and try again (PYOCO_HTTP_HEAD_TIMEOUT_SEC)",
+        http_status=408,
+        retryable=True,
+    ),
 )
 
 CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType({entry.err_id: entry for entry in _ENTRIES})

@@ -118,6 +118,16 @@ class Http(Section):
     allowed_origins: Annotated[v.Origins, Var("PYOCO_HTTP_ALLOWED_ORIGINS", GATEWAY)] = ()
     """Origins of web pages that may send requests, besides the gateway's own, separated by commas: where the
     dashboard is behind a proxy that changes the `Host`. Their hosts are allowed hosts, too."""
+    head_timeout_sec: Annotated[v.Seconds, Var("PYOCO_HTTP_HEAD_TIMEOUT_SEC", GATEWAY)] = 10.0
+    """How long the head of a request may take to arrive, and a new connection may be silent."""
+    max_connections: Annotated[v.Count, Var("PYOCO_HTTP_MAX_CONNECTIONS", GATEWAY)] = 10_000
+    """How many connections may be open. The gateway raises its limit of open files to that; where it cannot, it accepts
+    as many as the limit allows, and says so."""
+    max_connections_per_address: Annotated[v.CountOrNoLimit, Var("PYOCO_HTTP_MAX_CONNECTIONS_PER_ADDRESS", GATEWAY)] = (
+        5_000
+    )
+    """How many of them may come from one address, at most half of all. Behind a proxy all come from its address; 0 is
+    no limit."""
     workflow_yaml_max_bytes: Annotated[v.Bytes, Var("PYOCO_WORKFLOW_YAML_MAX_BYTES", GATEWAY)] = 262_144
     """The largest flow.yaml that is accepted."""
     workflow_yaml: Annotated[v.Truth, Var("PYOCO_WORKFLOW_YAML", GATEWAY)] = True

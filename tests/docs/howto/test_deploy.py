@@ -15,6 +15,7 @@ import yaml
 
 from pyoco_server.cli.server import main as server
 from pyoco_server.cli.worker import main as worker
+from pyoco_server.gateway.middleware.connections import RESERVED_FILES
 from pyoco_server.settings import Settings
 from pyoco_server.settings.section import Section, var_of
 from tests.docs.pages import ROOT
@@ -115,3 +116,9 @@ def test_the_containerfile_copies_what_there_is() -> None:
     assert {line[0] for line in lines} <= INSTRUCTIONS
     for _, *words in (line for line in lines if line[0] == "COPY" and "--from=build" not in line):
         assert all((ROOT / source).exists() for source in words[:-1])
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_our_programs_may_open_as_many_files_as_they_need(unit: Path) -> None:
+    [limit] = re.findall(r"^LimitNOFILE=(\d+)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
+    assert int(limit) >= Settings().http.max_connections + RESERVED_FILES

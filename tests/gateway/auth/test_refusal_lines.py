@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pyoco_server.app.api_keys.format import KeyScope
-from pyoco_server.gateway.middleware.refusals import MOST_REFUSALS
 from pyoco_server.logs.formats import JsonFormatter
+from pyoco_server.logs.line_limit import MOST_LINES
 from tests.gateway.auth.world import World, issued
 
 KEY = f"pyoco_k{'0' * 16}_{'5e' * 32}"
@@ -51,10 +51,10 @@ def test_guessing_keys_does_not_fill_the_log(world: World, caplog: pytest.LogCap
 
     async def scenario() -> None:
         async with world.open() as gateway, gateway.client(KEY) as client:
-            for _ in range(MOST_REFUSALS + 5):
+            for _ in range(MOST_LINES + 5):
                 assert (await client.get("/runs")).status_code == 403
 
     asyncio.run(scenario())
-    assert len(refusals(caplog)) == MOST_REFUSALS
-    assert len(refusals(caplog, logging.DEBUG)) == MOST_REFUSALS + 5
-    assert [("note" in line) for line in refusals(caplog)] == [False] * (MOST_REFUSALS - 1) + [True]
+    assert len(refusals(caplog)) == MOST_LINES
+    assert len(refusals(caplog, logging.DEBUG)) == MOST_LINES + 5
+    assert [("note" in line) for line in refusals(caplog)] == [False] * (MOST_LINES - 1) + [True]

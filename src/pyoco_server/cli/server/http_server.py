@@ -14,8 +14,10 @@ from pyoco_server.cli.shared.errors import UsageError
 from pyoco_server.cli.shared.signals import running
 from pyoco_server.cli.shared.startup import log_nats_awaited, opened
 from pyoco_server.gateway.app import create_app
+from pyoco_server.gateway.middleware.connections import LARGEST_HEAD, connection_limits
 from pyoco_server.gateway.middleware.write_coalescing import http_protocol
 from pyoco_server.gateway.services import Awaited, Services
+from pyoco_server.logs.line_limit import limit_lines
 from pyoco_server.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class GatewayServer:
         self._command = command
         self._host, self._port = given.settings.http.host, given.settings.http.port
         self._app = create_app(lambda: contextlib.nullcontext(given))
+        limit_lines("uvicorn.error", "asyncio")
         config = uvicorn.Config(
             self._app,
             host=self._host,
@@ -44,7 +47,9 @@ class GatewayServer:
             proxy_headers=False,  # what a client says of itself is not believed
             server_header=False,
             lifespan="on",
-            http=http_protocol(),
+            http=http_protocol(connection_limits(given.settings)),
+            ws="none",
+            h11_max_incomplete_event_size=LARGEST_HEAD,
             timeout_graceful_shutdown=3,
         )
         self._server = _Server(config)

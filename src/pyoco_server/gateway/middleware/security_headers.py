@@ -23,6 +23,8 @@ _ALWAYS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_CLOSING: Final = frozenset({401, 413, 431})
+"""After these answers the connection is closed: the rest of the request is not read."""
 
 
 class SecurityHeaders:
@@ -58,6 +60,8 @@ class SecurityHeaders:
 def _add(start: Message) -> None:
     headers = [*start["headers"]]
     present = {name.lower() for name, _ in headers}
+    if start["status"] in _CLOSING and b"connection" not in present:
+        headers.append((b"connection", b"close"))
     start["headers"] = headers + [header for header in _ALWAYS if header[0] not in present]
 
 
