@@ -6,7 +6,7 @@ They use HTTP; API keys are made and revoked by the code of ``pyoco-server keys`
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Final
 
 import httpx
@@ -16,9 +16,11 @@ from pyoco_server.app.api_keys.service import KeyService
 from pyoco_server.bootstrap.gateway import open_key_service
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.settings import load_settings
-from tests.power.promises import Json, Promises
+from tests.power.promises import NEVER, Json, Promises
 from tests.wheels.building import make_wheel, wheel_name
 
+LATER: Final = "later"
+"""The tag of runs that find a worker only after the last crash."""
 _GRAPH: Final = {
     "nodes": [
         {"nodeId": "start", "nodeType": "Start"},
@@ -27,6 +29,9 @@ _GRAPH: Final = {
     ],
     "edges": [{"from": "start", "to": "work"}, {"from": "work", "to": "end"}],
 }
+_LARGE: Final = 60_000
+_ANSWERS_SEC: Final = 0.3
+"""For answers that are on their way when the power fails."""
 _DRIVEN: Final = ("/start", "/nodes/work/start", "/nodes/work/progress", "/nodes/work/succeed")
 """The commands that drive an execution of this graph to its end."""
 
@@ -45,6 +50,17 @@ class Clients:
         """Ask for everything, until cancelled."""
         asking = [self._ask(random.Random(f"{self._seed} {number}")) for number in range(clients)]
         await asyncio.gather(*asking, self._ask_for_keys(random.Random(f"{self._seed} keys")))
+
+    async def fill(self, *, clients: int = 4) -> None:
+        """Submit large runs, until cancelled: blocks of snapshots and jobs roll, and are rewritten."""
+        await asyncio.gather(*(self._fill(random.Random(f"{self._seed} fill {number}")) for number in range(clients)))
+
+    async def _fill(self, chance: random.Random) -> None:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                params = {"number": 1, "padding": "x" * _LARGE}
+                tags = [chance.choice(("default", "default", "default", LATER, NEVER)) for _ in range(4)]
+                await self._submit_runs([{"flow_name": "quick", "params": params, "tag": tag} for tag in tags])
 
     async def _ask(self, chance: random.Random) -> None:
         kinds: list[Callable[[random.Random], Awaitable[None]]] = [
@@ -74,32 +90,35 @@ class Clients:
     def _run(self, chance: random.Random) -> Json:
         flow = chance.choice(("quick", "quick", "quick", "asking", "asking", "asking", "slow", "large"))
         size = chance.choice((0, 0, 0, 2_000, 30_000))
-        return {"flow_name": flow, "params": {"number": self._count, "padding": "x" * size} if flow != "slow" else {}}
+        params = {"number": self._count, "padding": "x" * size} if flow != "slow" else {}
+        return {"flow_name": flow, "params": params, "tag": chance.choice((*["default"] * 12, LATER, NEVER))}
 
     async def _submit(self, chance: random.Random) -> None:
         run = self._run(chance)
         wait = {"wait_sec": 2} if chance.random() < 0.3 else {}
         answer = await self._client.post("/runs", json=run, params=wait)
         if answer.is_success:
-            self._accepted(answer.json(), run["flow_name"])
+            self._accepted(answer.json(), run)
 
     async def _submit_batch(self, chance: random.Random) -> None:
-        runs = [self._run(chance) for _ in range(chance.randint(1, 8))]
+        await self._submit_runs([self._run(chance) for _ in range(chance.randint(1, 8))])
+
+    async def _submit_runs(self, runs: list[Json]) -> None:
         answer = await self._client.post("/runs/batch", json={"runs": runs})
         if answer.is_success:
             for run, result in zip(runs, answer.json()["results"], strict=True):
                 if result["run_id"] is not None:
-                    self._accepted(result, run["flow_name"])
+                    self._accepted(result, run)
 
     async def _submit_with_key(self, _: random.Random) -> None:
         key, body = self._new("key-"), {"flow_name": "quick", "params": {"number": 1}}
         answer = await self._client.post("/runs", json=body, headers={"Idempotency-Key": key})
         if answer.is_success:
-            self._accepted(answer.json(), "quick")
+            self._accepted(answer.json(), body)
             self._known.keyed[key] = answer.json()["run_id"]
 
-    def _accepted(self, answer: Json, flow: str) -> None:
-        self._known.runs[answer["run_id"]] = flow
+    def _accepted(self, answer: Json, run: Json) -> None:
+        self._known.runs[answer["run_id"]] = NEVER if run.get("tag") == NEVER else run["flow_name"]
         self._known.saw(answer)
 
     async def _look(self, chance: random.Random) -> None:
@@ -200,3 +219,16 @@ class Clients:
             self._known.asked.revocations.add(key_id)
             await keys.revoke(key_id)
             self._known.revoked.add(key_id)
+
+
+@contextlib.asynccontextmanager
+async def asking(*clients: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Let clients ask within the block, and for a moment after it."""
+    load = asyncio.gather(*clients)
+    try:
+        yield
+        await asyncio.sleep(_ANSWERS_SEC)
+    finally:
+        load.cancel()
+        with contextlib.suppress(asyncio.CancelledError, httpx.HTTPError):
+            await load

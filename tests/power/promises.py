@@ -13,9 +13,14 @@ import httpx
 
 ENDED: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 PRESENT_SEC: Final = 10.0
-"""How long after the gateway is ready every accepted run must be found."""
+"""How long after the gateway is ready a run may be missing, on a machine that does nothing else."""
+_MISSING_SEC: Final = 60.0
+"""After that it is lost."""
 END_SEC: Final = 120.0
 """How long after that everything that was due to continue may take to its end."""
+
+NEVER: Final = "never"
+"""The tag of runs that never find a worker."""
 
 Json = dict[str, Any]
 
@@ -35,7 +40,7 @@ class Promises:
 
     def __init__(self) -> None:
         self.runs: dict[str, str] = {}
-        """Accepted runs, with their flow."""
+        """Accepted runs, with their flow, or with the tag that has no worker."""
         self.keyed: dict[str, str] = {}
         """Runs by the Idempotency-Key under which they were accepted."""
         self.ended: dict[str, str] = {}
@@ -71,6 +76,11 @@ class Promises:
                 setattr(kept, kind, copy.deepcopy(answers))
         return kept
 
+    @property
+    def accepted(self) -> list[str]:
+        """Return every run that was accepted, also those that clients drive."""
+        return [*self.runs, *self.executions]
+
     def is_open(self, run_id: str) -> bool:
         """Return whether no client saw the run end."""
         return run_id not in self.ended
@@ -101,6 +111,16 @@ class Outcome(NamedTuple):
         return sum(self.promised.values())
 
     @property
+    def is_late(self) -> bool:
+        """Return whether a run was missing for too long."""
+        return self.present_sec > PRESENT_SEC
+
+    def assert_kept(self) -> None:
+        """Fail if a promise was broken, and name some of them."""
+        broken = [*self.lost, *self.stuck]
+        assert not broken, f"{len(self.lost)} lost, {len(self.stuck)} stuck, such as {broken[:5]} and {broken[-5:]}"
+
+    @property
     def broken(self) -> list[str]:
         """Return every broken promise."""
         return [*self.lost, *self.stuck]
@@ -112,12 +132,13 @@ class PromiseCheck:
     def __init__(self, client: httpx.AsyncClient, promises: Promises) -> None:
         self._client = client
         self._promises = promises
+        self._gate = asyncio.Semaphore(16)
 
     async def outcome(self, ready_sec: float) -> Outcome:
         """Check every promise. The gateway has just become ready."""
-        missing, present_sec = await _until_empty(self._missing, PRESENT_SEC)
-        lost = missing + await self._lost_beside_runs()
-        stuck, ended_sec = await _until_empty(self._not_ended, END_SEC)
+        missing, present_sec = await _until_empty(self._missing, _MISSING_SEC)
+        lost = missing + await self._unreadable() + await self._lost_beside_runs()
+        stuck, ended_sec = await _until_empty(self._not_ended, 0.0 if lost else END_SEC)
         return Outcome(self._promises.count(), lost, stuck, ready_sec, present_sec, ended_sec)
 
     async def _get(self, path: str) -> Json | None:
@@ -128,18 +149,22 @@ class PromiseCheck:
 
     async def _missing(self) -> list[str]:
         listed = await self._listed()
-        accepted = [*self._promises.runs, *self._promises.executions]
-        missing = [f"{run_id} is not in the list" for run_id in accepted if run_id not in listed]
-        for run_id in accepted:
-            answer = await self._client.get(f"/runs/{run_id}")
-            if answer.is_success:
-                missing += self._contradictions(answer.json())
-            else:
-                missing.append(f"GET /runs/{run_id}: {answer.status_code}")
-        return missing
+        missing = [f"{run_id} is not in the list" for run_id in self._promises.accepted if run_id not in listed]
+        return missing + [wrong for run in listed.values() for wrong in self._contradictions(run)]
 
-    def _contradictions(self, snapshot: Json) -> list[str]:
-        run_id, status, known = snapshot["run_id"], snapshot["status"], self._promises
+    async def _unreadable(self) -> list[str]:
+        answers = await asyncio.gather(*(self._read(run_id) for run_id in self._promises.accepted))
+        return [problem for problem in answers if problem]
+
+    async def _read(self, run_id: str) -> str:
+        async with self._gate:
+            answer = await self._client.get(f"/runs/{run_id}")
+        if answer.is_success:
+            return "; ".join(self._contradictions(answer.json()))
+        return f"GET /runs/{run_id}: {answer.status_code}"
+
+    def _contradictions(self, run: Json) -> list[str]:
+        run_id, status, known = run["run_id"], run["status"], self._promises
         wrong = []
         if known.ended.get(run_id, status) != status:
             wrong.append(f"{run_id} was {known.ended[run_id]} and is {status}")
@@ -149,33 +174,39 @@ class PromiseCheck:
             wrong.append(f"{run_id} is {status}, and no client cancelled it")
         if status == "FAILED":
             wrong.append(f"{run_id} failed")
-        if run_id in known.archived and not snapshot.get("archived_at"):
+        if run_id in known.archived and not run.get("archived_at"):
             wrong.append(f"{run_id} was archived and is not")
         return wrong
 
-    async def _listed(self) -> set[str]:
-        listed, cursor = set[str](), None
+    async def _listed(self) -> dict[str, Json]:
+        """Return all listed runs by their id."""
+        listed, cursor = dict[str, Json](), None
         while True:
             page = {"limit": 200, **({"cursor": cursor} if cursor else {"updated_after": 0})}
             answer = await self._client.get("/runs", params=page)
             if not answer.is_success:
                 return listed
-            listed |= {run["run_id"] for run in answer.json()["items"]}
+            listed |= {run["run_id"]: run for run in answer.json()["items"]}
             cursor = answer.json()["next_cursor"]
             if not cursor:
                 return listed
 
     async def _not_ended(self) -> list[str]:
-        found = []
+        listed, found = await self._listed(), list[str]()
         for run_id, flow in self._promises.runs.items():
-            snapshot = await self._get(f"/runs/{run_id}")
-            if snapshot is None:
+            run = listed.get(run_id)
+            if run is None:
                 continue  # lost
-            is_waiting = flow == "asking" and run_id not in self._promises.resumed and snapshot.get("waiting")
-            if snapshot["status"] not in ENDED and not is_waiting:
-                found.append(f"{run_id} ({flow}) is {snapshot['status']}")
-            found += self._contradictions(snapshot)
+            if not (run["status"] in ENDED or self._waits(run_id, flow, run)):
+                found.append(f"{run_id} ({flow}) is {run['status']}")
+            found += self._contradictions(run)
         return found
+
+    def _waits(self, run_id: str, flow: str, run: Json) -> bool:
+        """Return whether it is right that the run has not ended."""
+        if flow == NEVER:
+            return bool(run["status"] == "PENDING")
+        return flow == "asking" and run_id not in self._promises.resumed and bool(run.get("waiting"))
 
     # --- Everything else --------------------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tools.power_setup import is_available
+from tools.power_setup import is_available, why_no_real_disks
 
+from tests.power.clones import REAL_FILE_SYSTEMS, clones_under_load
 from tests.power.crash import lose_power
 from tests.power.disk import EXT4, STRICT, XFS, FileSystem
 
@@ -16,24 +17,29 @@ pytestmark = [
     pytest.mark.skipif(not is_available(), reason="disks cannot be mounted here: FUSE needs root and /dev/fuse"),
     pytest.mark.timeout(300),
 ]
+REFUSAL = why_no_real_disks()
 
 
 @pytest.mark.parametrize(("system", "seed"), [(XFS, 1), (EXT4, 2), (STRICT, 3)], ids=["xfs", "ext4", "strict"])
 def test_every_acknowledgement_survives(tmp_path: Path, system: FileSystem, seed: int) -> None:
-    outcome = asyncio.run(lose_power(tmp_path, system, seed))
-    assert outcome.broken == []
+    asyncio.run(lose_power(tmp_path, system, seed)).assert_kept()
 
 
 def test_a_crash_during_the_recovery_from_a_crash_loses_nothing(tmp_path: Path) -> None:
-    outcome = asyncio.run(lose_power(tmp_path, XFS, 4, restarts=2))
-    assert outcome.broken == []
+    asyncio.run(lose_power(tmp_path, XFS, 4, restarts=2)).assert_kept()
 
 
 def test_a_worker_that_cannot_see_the_store_loses_nothing(tmp_path: Path) -> None:
-    outcome = asyncio.run(lose_power(tmp_path, STRICT, 6, sees_store=False))
-    assert outcome.broken == []
+    asyncio.run(lose_power(tmp_path, STRICT, 6, sees_store=False)).assert_kept()
 
 
 def test_without_syncs_acknowledgements_are_lost(tmp_path: Path) -> None:
     outcome = asyncio.run(lose_power(tmp_path, STRICT, 5, durability="fast"))
     assert outcome.broken
+
+
+@pytest.mark.skipif(REFUSAL is not None, reason=f"real disks cannot be mounted here: {REFUSAL}")
+@pytest.mark.parametrize("kind", REAL_FILE_SYSTEMS)
+def test_every_acknowledgement_is_on_a_clone_of_a_real_disk(tmp_path: Path, kind: str) -> None:
+    for outcome in asyncio.run(clones_under_load(tmp_path, kind, 7, clones=1, is_large=False)):
+        outcome.assert_kept()
