@@ -11,6 +11,7 @@ from pyoco_server.adapters.jetstream.durability.connection import Connection, co
 from pyoco_server.adapters.jetstream.primitives.names import Names
 from pyoco_server.adapters.jetstream.primitives.provisioning import provision
 from tests.adapters.real_nats import NatsServer, names_for
+from tests.waiting import PATIENCE_SEC
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -28,7 +29,9 @@ class JetStream:
 
     def run(self, body: Callable[[Connection, Names], Awaitable[R]]) -> R:
         async def with_connection() -> R:
-            async with await connect(self.server.url, name="test", plain=self.plain) as connection:
+            async with await connect(
+                self.server.url, name="test", plain=self.plain, request_timeout_sec=PATIENCE_SEC
+            ) as connection:
                 await provision(connection, self.names)
                 return await body(connection, self.names)
 
@@ -77,7 +80,9 @@ class Backend:
         async def open_port() -> P:
             if self.jetstream is None:
                 return shared
-            connection = await connect(self.jetstream.server.url, name="test", plain=self.jetstream.plain)
+            connection = await connect(
+                self.jetstream.server.url, name="test", plain=self.jetstream.plain, request_timeout_sec=PATIENCE_SEC
+            )
             connections.append(connection)
             await provision(connection, self.jetstream.names)
             return on_jetstream(connection, self.jetstream.names)

@@ -125,7 +125,7 @@ def test_wake_up_is_queued_soon_after_an_outage(own_nats_server: NatsServer) -> 
             with pytest.raises(UnavailableError):
                 await wake_ups.send(a_job())
             own_nats_server.start()
-            await wait_until(lambda: not wake_ups._retrying, timeout=20)
+            await wait_until(lambda: not wake_ups._retrying)
             assert await the_only_job(queue) == a_job()
             await queue.close()
 

@@ -14,6 +14,7 @@ import pytest
 from pyoco_server.cli.shared.signals import StopRequests
 from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import clean_environment, command, free_port, serving
+from tests.waiting import PATIENCE_SEC
 
 RUNS = 30_000
 """To take in so many takes seconds."""
@@ -35,7 +36,7 @@ def test_a_signal_cancels_the_block(number: signal.Signals, code: int) -> None:
         async with asked.cutting_short():  # after a signal, no block starts
             await asyncio.Event().wait()
 
-    asyncio.run(asyncio.wait_for(body(), 10))
+    asyncio.run(asyncio.wait_for(body(), PATIENCE_SEC))
 
 
 def test_a_finished_block_is_not_cancelled_and_its_error_is_raised() -> None:
@@ -50,7 +51,7 @@ def test_a_finished_block_is_not_cancelled_and_its_error_is_raised() -> None:
             async with asked.cutting_short():
                 raise TimeoutError("NATS is slow")
 
-    asyncio.run(asyncio.wait_for(body(), 10))
+    asyncio.run(asyncio.wait_for(body(), PATIENCE_SEC))
 
 
 def test_a_gateway_that_takes_in_many_runs_stops_before_it_serves(tmp_path: Path) -> None:

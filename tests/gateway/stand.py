@@ -29,6 +29,7 @@ from pyoco_server.gateway.services import Services
 from pyoco_server.settings import Settings, load_settings
 from pyoco_server.worker.flow_source import FlowSource
 from tests.plain_http import NO_TLS
+from tests.waiting import PATIENCE_SEC
 
 R = TypeVar("R")
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
@@ -198,19 +199,29 @@ def unique(what: str) -> str:
 
 def submit(client: httpx.Client, flow: str = "hello", **fields: Any) -> str:
     """Submit a run and return its id."""
-    answer = client.post("/runs", json={"flow_name": flow, **fields})
+    answer = sent(client, "POST", "/runs", json={"flow_name": flow, **fields})
     assert answer.status_code == 200, answer.text
     run_id: str = answer.json()["run_id"]
     return run_id
 
 
+def sent(client: httpx.Client, method: str, path: str, **options: Any) -> httpx.Response:
+    """Send a request, again while NATS does not answer in time: that may be so on a loaded machine."""
+    deadline = time.monotonic() + PATIENCE_SEC
+    while True:
+        answer = client.request(method, path, **options)
+        if answer.status_code != 503 or time.monotonic() > deadline:
+            return answer
+        time.sleep(0.01)
+
+
 def until(
-    client: httpx.Client, run_id: str, holds: Callable[[dict[str, Any]], object], timeout_sec: float = 60.0
+    client: httpx.Client, run_id: str, holds: Callable[[dict[str, Any]], object], timeout_sec: float = PATIENCE_SEC
 ) -> dict[str, Any]:
     """Return the run's snapshot as soon as the condition holds."""
     deadline = time.monotonic() + timeout_sec
     while True:
-        snapshot: dict[str, Any] = client.get(f"/runs/{run_id}", params={"include": "records"}).json()
+        snapshot: dict[str, Any] = sent(client, "GET", f"/runs/{run_id}", params={"include": "records"}).json()
         if holds(snapshot):
             return snapshot
         assert time.monotonic() < deadline, f"the condition did not hold in time: {snapshot}"
@@ -229,9 +240,9 @@ def waiting(client: httpx.Client, run_id: str) -> dict[str, Any]:
 
 def listed(client: httpx.Client, count: int, **query: Any) -> list[dict[str, Any]]:
     """Return the list as soon as it has so many runs: it may lag behind a little."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SEC
     while True:
-        found: list[dict[str, Any]] = client.get("/runs", params={"limit": 200, **query}).json()
+        found: list[dict[str, Any]] = sent(client, "GET", "/runs", params={"limit": 200, **query}).json()
         if len(found) == count:
             return found
         assert time.monotonic() < deadline, f"{len(found)} runs are listed, not {count}"
@@ -252,7 +263,7 @@ def check_error(answer: httpx.Response, status: int, err_id: str) -> dict[str, A
     return error
 
 
-async def eventually(condition: Callable[[], Awaitable[object]], timeout_sec: float = 15.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[object]], timeout_sec: float = PATIENCE_SEC) -> None:
     """Return when the condition holds."""
     deadline = time.monotonic() + timeout_sec
     while not await condition():

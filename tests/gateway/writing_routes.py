@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import httpx
 
+from tests.gateway.stand import eventually
 from tests.wheels.building import make_wheel, wheel_name
 
 Client = httpx.AsyncClient
@@ -42,7 +43,7 @@ async def _yaml(client: Client) -> httpx.Request:
 
 
 async def _execution(client: Client) -> httpx.Request:
-    assert (await client.put("/graphs/g", json=GRAPH)).status_code in {200, 201}
+    await _sent(client, "PUT", "/graphs/g", json=GRAPH)
     return client.build_request("POST", "/executions", json={"graphId": "g"})
 
 
@@ -57,15 +58,27 @@ SUBMISSIONS: Final[dict[str, Prepare]] = {
 # --- Everything else that writes -------------------------------------------------------------------------------------
 
 
+async def answered(client: Client, request: httpx.Request) -> list[httpx.Response]:
+    """Send a request until NATS answers in time, which a loaded machine may prevent; returns all answers."""
+    found: list[httpx.Response] = []
+
+    async def is_answered() -> bool:
+        found.append(await client.send(request))
+        return found[-1].status_code != 503
+
+    await eventually(is_answered)
+    return found
+
+
 async def _created(client: Client, request: httpx.Request) -> Any:
-    """Send a request until NATS answers in time, which a loaded machine may prevent; returns the body."""
-    answer = await client.send(request)
-    for _ in range(5):
-        if answer.status_code != 503:
-            break
-        answer = await client.send(request)
+    """Send a request until NATS answers, and return the body."""
+    answer = (await answered(client, request))[-1]
     assert answer.status_code < 300, answer.text
     return answer.json()
+
+
+async def _sent(client: Client, method: str, path: str, **options: Any) -> Any:
+    return await _created(client, client.build_request(method, path, **options))
 
 
 async def _new_run(client: Client) -> str:
@@ -75,7 +88,7 @@ async def _new_run(client: Client) -> str:
 async def _new_execution(client: Client, *verbs: str) -> str:
     execution_id = str((await _created(client, await _execution(client)))["executionId"])
     for verb in ("start", *verbs):
-        await _created(client, client.build_request("POST", f"/executions/{execution_id}/{verb}", json={}))
+        await _sent(client, "POST", f"/executions/{execution_id}/{verb}", json={})
     return execution_id
 
 
@@ -85,7 +98,7 @@ async def _cancel(client: Client) -> httpx.Request:
 
 async def _archive(client: Client) -> httpx.Request:
     run_id = await _new_run(client)
-    assert (await client.post(f"/runs/{run_id}/cancel")).status_code == 200
+    await _sent(client, "POST", f"/runs/{run_id}/cancel")
     return client.build_request("POST", f"/runs/{run_id}/archive")
 
 
@@ -132,17 +145,17 @@ async def _graph(client: Client) -> httpx.Request:
 
 
 async def _upload(client: Client) -> httpx.Request:
-    for wheel in (await client.get("/wheels")).json():  # every request reads the whole registry: keep it small
-        assert (await client.delete(f"/wheels/{wheel['name']}")).status_code == 200
+    for wheel in await _sent(client, "GET", "/wheels"):  # every request reads the whole registry: keep it small
+        removed = await answered(client, client.build_request("DELETE", f"/wheels/{wheel['name']}"))
+        assert removed[-1].status_code in {200, 404}, removed[-1].text  # one that was refused may have been done
     version = f"1.{next(_numbers)}"
     content = make_wheel(version=version)
     return client.build_request("POST", "/wheels", files={"wheel": (wheel_name(version=version), content)})
 
 
 async def _delete(client: Client) -> httpx.Request:
-    uploaded = await client.send(await _upload(client))
-    assert uploaded.status_code == 200, uploaded.text
-    return client.build_request("DELETE", f"/wheels/{uploaded.json()['name']}")
+    uploaded = await _created(client, await _upload(client))
+    return client.build_request("DELETE", f"/wheels/{uploaded['name']}")
 
 
 _NODE: Final = "POST /executions/{execution_id}/nodes/{node_id}"

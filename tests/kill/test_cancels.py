@@ -82,7 +82,7 @@ async def _latency(home: Path) -> None:
             report(
                 f"{flow_name}: cancelled after {median * 1e3:.1f} ms (median of {len(took)}), {worst * 1e3:.1f} worst"
             )
-            assert median < 2.0
+            assert median < 10.0
 
 
 async def _cancel_one(all_there: Fleet, flow_name: str) -> float:

@@ -110,9 +110,9 @@ def test_a_value_from_outside_that_names_a_class_is_refused(tag: str) -> None:
 
 
 def test_a_large_decimal_is_read_at_once() -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     from_tagged({"$decimal": "1e999999"})
-    assert time.perf_counter() - begun < 1
+    assert time.thread_time() - begun < 1
 
 
 _TAGS = [*tags.READERS, "$tuple", "$dict"]

@@ -313,7 +313,7 @@ def test_slots_that_are_never_idle_at_once_continue_between_waits_and_the_change
             await wait_until(lambda: runs >= 2)
             await add(world.registry, wheel_name("a", "1.0"))
             before = runs
-            await wait_until(lambda: world.house.active, timeout=10)
+            await wait_until(lambda: world.house.active)
             assert runs > before, "runs began in between"
             stop.set()
             await asyncio.gather(*slots)

@@ -207,7 +207,7 @@ def test_a_task_that_waited_for_a_process_reads_the_log_when_it_gets_one(tmp_pat
         busy = asyncio.create_task(
             executor.call(_note, {"path": str(other), "seconds": 0.2}, isolation=Isolation.PROCESS)
         )
-        await wait_until(other.exists, timeout=30.0)
+        await wait_until(other.exists)
         fence = FencedExecutor(executor, late.fencing, "n0")
         waiting = asyncio.create_task(fence.call(_note, {"path": str(mine)}, isolation=Isolation.PROCESS))
         await wait_until(lambda: executor._processes.waiting == 1)

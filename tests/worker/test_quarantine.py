@@ -97,7 +97,7 @@ def test_of_many_lone_jobs_one_is_run_at_a_time_and_none_loses_a_try() -> None:
         runs = [await submit_lone(world, "crowd") for _ in range(6)]
         hand = world.hand({"crowd": crowd.flow()}, concurrency=4, **QUICK)
         async with working(hand.worker()):
-            await wait_until(lambda: crowd.total == 6 and not hand.handler.gate.is_claimed, timeout=15)
+            await wait_until(lambda: crowd.total == 6 and not hand.handler.gate.is_claimed)
         assert crowd.most == 1
         assert set(world.queue.settled) == {"ack"}
         for run_id in runs:

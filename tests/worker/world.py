@@ -40,13 +40,13 @@ from pyoco_server.worker.quarantined_job import recognised
 from pyoco_server.worker.registration import WorkerRegistration
 from pyoco_server.worker.settlement import Settlement, Settler
 from pyoco_server.worker.worker import CodeSync, Worker
+from tests.waiting import PATIENCE_SEC
 from tests.worker.faulty import FaultyLetters, FaultyLog, FaultyQueue, FaultyRegistry, FaultySnapshots, Trouble
 
 R = TypeVar("R")
 Flows = Mapping[str, Flow] | Resolver
 
 USER = Actor(ActorKind.USER, "ann")
-PATIENCE_SEC = 20.0
 PAUSE_SEC = 0.5
 """How long a worker waits between the commit that takes a node over and its call."""
 

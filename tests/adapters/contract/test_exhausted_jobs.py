@@ -46,7 +46,7 @@ def attempt(backend: Backend, body: Callable[[Both], Awaitable[R]]) -> R:
 
 
 async def get(queue: WorkQueue, tag: str = "cpu") -> Delivery:
-    delivery = await queue.pull(tag, timeout_sec=5)
+    delivery = await queue.pull(tag, timeout_sec=30)
     assert delivery is not None, "no job came"
     return delivery
 

@@ -24,7 +24,7 @@ def test_a_busy_loop_is_killed_before_the_caller_gets_the_cancellation() -> None
         slots, pids = ProcessSlots(1), list[int]()
         task = asyncio.create_task(slots.run(jobs.send_pid_and_spin, on_message=pids.append))
         await wait_until(lambda: pids)
-        assert await cancel(task) < 3
+        await cancel(task)
         assert is_gone(pids[0])
         assert slots.pids == frozenset()
         assert await slots.run(jobs.add, (1, 1)) == 2
@@ -62,10 +62,10 @@ def test_processes_that_the_function_started_are_killed_with_it() -> None:
 def test_a_function_that_stops_when_asked_keeps_its_child(tmp_path: Path) -> None:
     async def main() -> None:
         slots, pids, seen = ProcessSlots(1), list[int](), tmp_path / "seen"
-        call = slots.run(jobs.send_pid_and_wait_for_cancel, (str(seen),), on_message=pids.append, grace_sec=10)
+        call = slots.run(jobs.send_pid_and_wait_for_cancel, (str(seen),), on_message=pids.append, grace_sec=600)
         task = asyncio.create_task(call)
         await wait_until(lambda: pids)
-        assert await cancel(task) < 5
+        await cancel(task)
         assert seen.read_text() == "True"
         assert slots.pids == set(pids)
         assert await slots.run(jobs.add, (2, 2)) == 4
@@ -79,7 +79,7 @@ def test_a_function_that_does_not_stop_when_asked_is_killed_after_the_grace() ->
         slots, pids = ProcessSlots(1), list[int]()
         task = asyncio.create_task(slots.run(jobs.send_pid_and_spin, on_message=pids.append, grace_sec=0.2))
         await wait_until(lambda: pids)
-        assert 0.2 <= await cancel(task) < 3
+        assert await cancel(task) >= 0.2
         assert is_gone(pids[0])
         await slots.close()
 

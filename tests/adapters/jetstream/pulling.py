@@ -3,9 +3,10 @@
 import asyncio
 
 from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamDelivery, JetStreamWorkQueue
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SEC, wait_until
 
-RECOVERY_SEC = 3.0
+RECOVERY_SEC = 15.0
+"""Less than a pull waits for its job here, and than the ack wait: the job comes because the pull has recovered."""
 
 
 async def get(queue: JetStreamWorkQueue, tag: str = "cpu", *, timeout_sec: float = 5.0) -> JetStreamDelivery:
@@ -21,7 +22,7 @@ async def published(queue: JetStreamWorkQueue, *jobs: str, tag: str = "cpu") -> 
 
 async def counted(queue: JetStreamWorkQueue, expected: int) -> None:
     """Wait until the backlog has this size: the server updates its counts after it has confirmed."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SEC):
         while await queue.backlog("cpu") != expected:  # noqa: ASYNC110 only the queue knows
             await asyncio.sleep(0.01)
 

@@ -86,7 +86,7 @@ def test_append_without_answers_reports_an_unknown_outcome(jetstream: JetStream)
             started = asyncio.get_running_loop().time()
             with pytest.raises(UnavailableError, match="it is unknown whether a commit to 'r' was written"):
                 await stage.log.append("r", [note("1")], after=0)
-            assert asyncio.get_running_loop().time() - started < 2.0
+            assert asyncio.get_running_loop().time() - started < 30
             assert (await stage.good.read("r"))[0] == [note("1")]
 
     jetstream.run(body)

@@ -16,7 +16,7 @@ from pyoco_server.app.ports import UnavailableError
 from pyoco_server.core import Event
 from tests.adapters.events import note, texts
 from tests.adapters.real_nats import NatsServer
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SEC, wait_until
 
 NAMES = Names()
 
@@ -99,7 +99,7 @@ def test_operations_without_a_connection_fail_at_once_and_are_never_sent(
             log = JetStreamEventLog(connection, NAMES)
             end = await log.append("r", [note("1")], after=0)
             await crash(own_nats_server, connection)
-            started = time.monotonic()
+            requests = connection.nc._requests
             for _ in range(100):
                 with pytest.raises(UnavailableError):
                     await log.append("r", [note("unsent")], after=end)
@@ -107,8 +107,8 @@ def test_operations_without_a_connection_fail_at_once_and_are_never_sent(
                     await log.read("r")
                 with pytest.raises(nats.errors.OutboundBufferLimitError):
                     await connection.js.publish(NAMES.events_subject("unsent"), b"[]")
-            assert time.monotonic() - started < 2  # the timeout of a single request
-            assert not connection.nc._requested  # no caller waits for answers to requests that were not sent
+            assert connection.nc._requests == requests  # no caller waited for an answer
+            assert not connection.nc._requested
             await comes_back(own_nats_server, connection)
             await connection.nc.flush()
             assert await _read_patiently(log, "r") == ([note("1")], end)
@@ -164,7 +164,7 @@ def test_paused_server_is_unavailable_until_it_resumes(own_nats_server: NatsServ
                 await log.read("r")
             with pytest.raises(UnavailableError, match="it is unknown"):
                 await log.append("r", [note("2")], after=end)
-            assert time.monotonic() - started < 2.0
+            assert time.monotonic() - started < 30
             own_nats_server.resume()
             events, _ = await _read_patiently(log, "r", after=end)
             assert events in ([], [note("2")])  # the outcome was unknown: both are correct
@@ -174,7 +174,7 @@ def test_paused_server_is_unavailable_until_it_resumes(own_nats_server: NatsServ
 
 async def _read_patiently(log: JetStreamEventLog, run_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
     """Read, and retry for a while: streams become available a moment after their server."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_SEC
     while True:
         try:
             return await log.read(run_id, after=after)

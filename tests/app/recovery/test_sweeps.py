@@ -11,6 +11,7 @@ from pyoco_server.app.recovery.reconciler import PUT_OFF_SEC
 from pyoco_server.app.runs.run_log import OpenRun
 from pyoco_server.core import Actor
 from tests.app.recovery.swept import CREATION, OPTIONS, SENDER, Swept, desk_with_graph, sweeping
+from tests.waiting import PATIENCE_SEC
 from tests.worker.faulty import Fault
 from tests.worker.test_redelivery import die
 from tests.worker.world import USER, Held
@@ -217,7 +218,7 @@ def test_a_sweep_that_crashes_does_not_stop_the_others(caplog: pytest.LogCapture
         swept.reconciler.expire_waits, swept.reconciler.rescue = crash, rescue  # type: ignore[method-assign]
         swept.reconciler._options = msgspec.structs.replace(OPTIONS, interval_sec=0.0)
         running = asyncio.create_task(swept.reconciler.run())
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), PATIENCE_SEC)
         running.cancel()
         assert any(getattr(record, "action", "") == "sweep_crashed" for record in caplog.records)
 

@@ -11,6 +11,7 @@ from pyoco.core.models import Task  # type: ignore[import-untyped]
 from pyoco.dsl.syntax import TaskWrapper, switch  # type: ignore[import-untyped]
 
 from pyoco_server import wait
+from tests.waiting import PATIENCE_SEC
 
 
 class Calls:
@@ -87,7 +88,7 @@ def approval_flow(calls: Calls) -> Flow:
     )
 
 
-def wait_until(predicate: Callable[[], bool], timeout: float = 30.0) -> None:
+def wait_until(predicate: Callable[[], bool], timeout: float = PATIENCE_SEC) -> None:
     """Come back when the predicate holds; fail if it does not in time."""
     end = time.monotonic() + timeout
     for pause in itertools.repeat(0.002):

@@ -41,7 +41,7 @@ def taken_over_before_the_end(hooks: dict[str, Any], *branches: Any) -> tuple[Ex
     flow, params = side_by_side(*branches), hooked(hooks)
     with Engine(log=cut) as engine:
         engine.start(flow, params, run_id="run")
-        assert cut.is_cut.wait(5)
+        assert cut.is_cut.wait(60)
     called: list[str] = []
     left = MemoryEventLog.load(cut.dump())
     replace_hooks(params, {name: lambda _, name=name: called.append(name) for name in hooks})  # type: ignore[misc]
@@ -53,7 +53,7 @@ def after(event: threading.Event, then: Any) -> Any:
     """Return a task that calls ``then`` a moment after the event."""
 
     def body(ctx: Any) -> Any:
-        assert event.wait(5)
+        assert event.wait(60)
         time.sleep(0.05)  # the other's failure is on its way to the log
         return then(ctx)
 

@@ -220,7 +220,7 @@ def test_a_coroutine_handed_on_by_a_thread_is_cancelled_like_any(engine: Engine)
             ended.set()
 
     run_id = engine.start(Flow() >> step(decorated_plainly(wait), "t"))
-    assert running.wait(5)
+    assert running.wait(60)
     engine.cancel(run_id)
     assert engine.wait(run_id).status == "CANCELED"
     assert ended.is_set()
@@ -239,7 +239,7 @@ def test_a_coroutine_handed_on_after_a_cancel_never_begins() -> None:
 
     with Engine(cancel_grace_sec=5) as engine:
         run_id = engine.start(Flow() >> step(slow, "t"))
-        assert running.wait(5)
+        assert running.wait(60)
         engine.cancel(run_id)
         gate.set()
         assert engine.wait(run_id).status == "CANCELED"
@@ -305,7 +305,7 @@ def test_a_coroutine_in_a_process_is_cancelled_and_may_clean_up(engine: Engine, 
     run_id = engine.start(
         Flow() >> options(step(tasks.wait_to_be_cancelled, "t", inputs={"marks": str(tmp_path)}), isolation="process")
     )
-    wait_until((tmp_path / "running").exists, timeout=20)
+    wait_until((tmp_path / "running").exists)
     engine.cancel(run_id)
     assert engine.wait(run_id).status == "CANCELED"
     assert (tmp_path / "cancelled").read_text() == "True"

@@ -61,7 +61,7 @@ def test_coroutines_run_beside_plain_functions(engine: Engine) -> None:
 
 
 def test_branches_run_at_the_same_time(engine: Engine) -> None:
-    meeting = threading.Barrier(3, timeout=5)
+    meeting = threading.Barrier(3, timeout=60)
     branches = [step(meeting.wait, f"branch{number}") for number in range(3)]
     assert engine.run(Flow() >> branches).status == "COMPLETED"
 
@@ -213,13 +213,11 @@ def test_a_coroutine_is_interrupted_where_it_awaits() -> None:
     async def endless() -> None:
         await asyncio.sleep(3600)
 
-    with Engine(cancel_grace_sec=60) as engine:
+    with Engine(cancel_grace_sec=3600) as engine:
         run_id = engine.start(Flow() >> step(endless))
         wait_until(lambda: status_of(engine, run_id, "endless") is NodeStatus.RUNNING)
-        began = time.monotonic()
         engine.cancel(run_id)
         assert engine.wait(run_id).status == "CANCELED"
-        assert time.monotonic() - began < 10  # long before its grace is over
 
 
 @task  # type: ignore[untyped-decorator]
@@ -231,23 +229,22 @@ def busy(ctx: Any) -> None:
 
 
 def test_a_stuck_thread_does_not_keep_its_run_from_ending(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    run_id = engine.start(Flow() >> step(lambda: time.sleep(3), "stuck"))
+    """It blocks in C, where nothing can interrupt it, until after the run has ended."""
+    released = threading.Event()
+    run_id = engine.start(Flow() >> step(released.wait, "stuck"))
     wait_until(lambda: status_of(engine, run_id, "stuck") is NodeStatus.RUNNING)
-    began = time.monotonic()
     engine.cancel(run_id)
     assert engine.wait(run_id).status == "CANCELED"
-    assert time.monotonic() - began < 0.3 + 1
+    released.set()
     assert [record.__dict__["err_id"] for record in caplog.records] == ["ERR-PYOCO-0021"]
 
 
 def test_a_busy_process_is_really_gone(engine: Engine) -> None:
     run_id = engine.start(Flow() >> options(busy, isolation="process"))
-    wait_until(lambda: engine.get(run_id).nodes["busy"].progress == 1, timeout=20)
+    wait_until(lambda: engine.get(run_id).nodes["busy"].progress == 1)
     pid = int(engine.get(run_id).nodes["busy"].progress_message or 0)
-    began = time.monotonic()
     engine.cancel(run_id)
-    assert engine.wait(run_id).status == "CANCELED"
-    assert time.monotonic() - began < 10  # by itself it would never end
+    assert engine.wait(run_id).status == "CANCELED"  # by itself it would never end
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
@@ -307,7 +304,7 @@ def test_two_hundred_runs_at_once_leave_nothing_behind() -> None:
         assert [kept for kept in gc.get_objects() if isinstance(kept, Run | RunDriver)] == []
     expected = ["CANCELED" if number % 3 == 0 and number % 2 else "COMPLETED" for number in range(200)]
     assert statuses == expected
-    wait_until(lambda: threading.active_count() <= threads, timeout=10)
+    wait_until(lambda: threading.active_count() <= threads)
 
 
 # --- Waits inside blocks, and what outlives its welcome --------------------------------------------------------------
@@ -354,18 +351,19 @@ def test_a_deadline_holds_after_a_takeover() -> None:
 
 
 def test_a_coroutine_that_will_not_be_cancelled_does_not_keep_its_run() -> None:
+    released = threading.Event()
+
     async def stubborn() -> None:
-        for _ in range(25):
+        while not released.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.05)
 
     with Engine(cancel_grace_sec=0.1) as engine:
         run_id = engine.start(Flow() >> step(stubborn))
         wait_until(lambda: status_of(engine, run_id, "stubborn") is NodeStatus.RUNNING)
-        began = time.monotonic()
         engine.cancel(run_id)
         assert engine.wait(run_id).status == "CANCELED"
-        assert time.monotonic() - began < 0.1 + 1
+        released.set()
 
 
 def test_a_flow_without_tasks_is_refused(engine: Engine) -> None:

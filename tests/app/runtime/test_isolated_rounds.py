@@ -198,7 +198,7 @@ def test_siblings_of_an_isolated_failure_in_a_round_run_to_their_end(engine: Eng
 
     def beside(ctx: Any) -> int:
         if ctx.get_var("item") == 1:
-            assert failed.wait(5)
+            assert failed.wait(60)
         return 1
 
     def work(ctx: Any) -> int:
@@ -251,7 +251,7 @@ def test_a_cancel_ends_a_loop_that_has_isolated_a_failure(engine: Engine) -> Non
 
     params = {**hooked({"work": work}), "items": [0, 1, 2]}
     run_id = engine.start(program(each(isolated("work"))), params)
-    assert reached.wait(5)
+    assert reached.wait(60)
     assert engine.cancel(run_id)
     go.set()
     state = engine.wait(run_id).state
@@ -267,7 +267,7 @@ def test_a_process_that_takes_over_counts_the_same(parallel: int) -> None:
     params = {**hooked({"work": fails_for(1, 4), "after": lambda _: 1}), "items": list(range(8))}
     with Engine(log=cut) as engine:
         engine.start(flow, params, run_id="run")
-        assert cut.is_cut.wait(5)
+        assert cut.is_cut.wait(60)
     called: list[int] = []
 
     def again(ctx: Any) -> int:

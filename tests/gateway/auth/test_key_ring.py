@@ -235,9 +235,9 @@ def test_an_unknown_id_and_a_wrong_secret_cost_the_same() -> None:
         assert reads[wrong] == reads[unknown]
         for _ in range(500):
             for presented in (wrong, unknown):
-                began = time.perf_counter_ns()
+                began = time.thread_time_ns()
                 at.ring._match(presented)
-                times[presented].append(time.perf_counter_ns() - began)
+                times[presented].append(time.thread_time_ns() - began)
         medians = [statistics.median(times[presented]) for presented in (wrong, unknown)]
         assert max(medians) < 2 * min(medians)
 

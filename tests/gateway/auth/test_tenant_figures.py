@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.auth.routes import GRAPH
 from tests.gateway.auth.world import Open, World, issued
+from tests.waiting import PATIENCE_SEC
 
 
 async def _every_answer(client: httpx.AsyncClient) -> tuple[str, list[Any]]:
@@ -24,7 +25,7 @@ async def _every_answer(client: httpx.AsyncClient) -> tuple[str, list[Any]]:
         (f"/runs/{run_id}/watch", {"timeout_sec": 1, "include": "records"}),
     ]
     answers = [await client.get(path, params=query) for path, query in queries]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SEC):
         while not (await client.get("/runs")).json():
             pass
     answers += [

@@ -21,7 +21,7 @@ from pyoco_server.gateway.app import create_app
 from tests.gateway.auth.routes import GRAPH, OPEN, ROWS, every_route
 from tests.gateway.auth.test_every_route import ask, error
 from tests.gateway.auth.world import Open, World, issued
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SEC, wait_until
 
 MARK = "acme-only"
 """Part of everything that belongs to acme; no other tenant may read it."""
@@ -36,7 +36,7 @@ async def _indexed(client: httpx.AsyncClient, count: int) -> list[dict[str, Any]
         while len(found) < count:
             found = (await client.get("/runs", params={"limit": 200})).json()
 
-    await asyncio.wait_for(look(), 5)
+    await asyncio.wait_for(look(), PATIENCE_SEC)
     return found
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.adapters.real_nats import NatsServer
 from tests.gateway.auth.routes import GRAPH
 from tests.gateway.auth.world import Open, World, issued
+from tests.waiting import PATIENCE_SEC
 
 _numbers = itertools.count(1)
 ADDING = ("submit", "submit once", "batch", "create")
@@ -148,7 +149,7 @@ async def counts_are_exact(party: Party) -> None:
         metrics = (await party.ask("GET", "/metrics")).text
         return sum(float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("pyoco_runs_total{"))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SEC):
         while await count() < len(set(party.own)):
             pass
     assert await count() == len(set(party.own))
