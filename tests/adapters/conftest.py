@@ -97,11 +97,9 @@ class Backend:
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The shared server. A test that stops its server uses ``own_nats_server``."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    asyncio.run(_add_permanent_stream(server))
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        asyncio.run(_add_permanent_stream(server))
+        yield server
 
 
 async def _add_permanent_stream(server: NatsServer) -> None:
@@ -117,10 +115,8 @@ async def _add_permanent_stream(server: NatsServer) -> None:
 @pytest.fixture
 def own_nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server for one test, to be killed and started again."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest.fixture(params=[False, True], ids=["fast", "plain"])

@@ -8,6 +8,7 @@ import subprocess
 import sysconfig
 import time
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 from pyoco_server.adapters.jetstream.primitives.names import Names
@@ -16,9 +17,13 @@ ANY_PORT = -1
 
 
 class NatsServer:
-    """A process with a directory of its own; it can be killed and started again at the same address."""
+    """A process with a directory of its own; it can be killed and started again at the same address.
+
+    As a context manager it is started, and killed at the end.
+    """
 
     def __init__(self, directory: Path, *, jetstream: bool = True, token: str = "") -> None:
+        directory.mkdir(exist_ok=True)
         self.directory = directory
         self.port = ANY_PORT
         self._process: subprocess.Popen[bytes] | None = None
@@ -28,6 +33,13 @@ class NatsServer:
             + (f'jetstream: {{ store_dir: "{directory / "store"}" }}\n' if jetstream else "")
             + f'log_file: "{directory / "server.log"}"\n'
         )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.kill()
 
     @property
     def url(self) -> str:

@@ -55,9 +55,7 @@ def test_a_finished_block_is_not_cancelled_and_its_error_is_raised() -> None:
 
 
 def test_a_gateway_that_takes_in_many_runs_stops_before_it_serves(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
+    with NatsServer(tmp_path) as server:
         port = free_port()
         up = ("up", "--port", str(port), "--nats-url", server.url)
         with serving(tmp_path, *up, port=port) as served:
@@ -81,8 +79,6 @@ def test_a_gateway_that_takes_in_many_runs_stops_before_it_serves(tmp_path: Path
         printed = output.read_text(encoding="utf-8")
         assert "Uvicorn running" not in printed
         assert "Traceback" not in printed
-    finally:
-        server.kill()
 
 
 async def _copy(url: str, run_id: str) -> None:

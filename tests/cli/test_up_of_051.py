@@ -21,13 +21,11 @@ def test_options_without_a_subcommand_start_the_gateway(tmp_path: Path) -> None:
 
 def test_no_arguments_start_the_gateway(tmp_path: Path) -> None:
     port = free_port()
-    nats = NatsServer(tmp_path)
-    nats.start()
-    try:
-        with serving(tmp_path, port=port, PYOCO_HTTP_PORT=str(port), PYOCO_NATS_URL=nats.url) as served:
-            assert served.stop()[0] == 0
-    finally:
-        nats.kill()
+    with (
+        NatsServer(tmp_path) as nats,
+        serving(tmp_path, port=port, PYOCO_HTTP_PORT=str(port), PYOCO_NATS_URL=nats.url) as served,
+    ):
+        assert served.stop()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -68,12 +66,8 @@ def test_the_same_address_as_that_of_the_nats_it_starts_is_accepted(
 
 
 def test_up_beside_a_nats_server_says_how_to_use_it(tmp_path: Path) -> None:
-    nats = NatsServer(tmp_path)
-    nats.start()
-    try:
+    with NatsServer(tmp_path) as nats:
         ended = run_to_its_end(tmp_path, "up", "--port", str(free_port()), "--nats-client-port", str(nats.port))
-    finally:
-        nats.kill()
     assert ended.returncode == 1
     assert "ERR-PYOCO-0003" in ended.stderr
     assert f"to use it: pyoco-server up --nats-url nats://127.0.0.1:{nats.port}" in ended.stderr

@@ -3,10 +3,12 @@
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.adapters.real_nats import NatsServer
 from tests.dashboard.browser import Browsing, Visit, visiting
 from tests.dashboard.site import Site, a_site
 
@@ -18,6 +20,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The shared site. Tests must not stop anything of it."""
     with a_site(tmp_path_factory.mktemp("site")) as made:
         yield made
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server for one test, which may stop it."""
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -15,17 +15,6 @@ from tests.dashboard.site import Site, a_site
 
 
 @pytest.fixture
-def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    """A server that may be stopped."""
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory)
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
 def guarded(nats: NatsServer, tmp_path: Path) -> Iterator[Site]:
     """A gateway that asks for keys, on a NATS of its own."""
     variables = {"PYOCO_HTTP_AUTH_MODE": "api_key", "PYOCO_DATA_DIR": str(tmp_path / "data")}

@@ -30,14 +30,9 @@ MOST_AT_ONCE = 2_000
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """A gateway whose index has a hundred thousand runs."""
     directory = tmp_path_factory.mktemp("long")
-    nats = NatsServer(directory)
-    nats.start()
-    try:
-        with Stand(settings_for(nats.url, directory / "data"), workers=0) as made:
-            made.call(lambda given: add(given, range(RUNS)), timeout_sec=110)  # on a busy machine it takes a minute
-            yield made
-    finally:
-        nats.kill()
+    with NatsServer(directory) as nats, Stand(settings_for(nats.url, directory / "data"), workers=0) as made:
+        made.call(lambda given: add(given, range(RUNS)), timeout_sec=110)  # on a busy machine it takes a minute
+        yield made
 
 
 def row(page: Page, number: int) -> Locator:

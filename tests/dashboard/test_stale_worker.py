@@ -28,16 +28,6 @@ Start = Callable[[str], WorkerProcess]
 
 
 @pytest.fixture
-def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory)
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
 def shop(nats: NatsServer, tmp_path: Path) -> Iterator[Site]:
     """A gateway that misses workers soon, and has none."""
     with a_site(tmp_path, "up", "--nats-url", nats.url, PYOCO_DATA_DIR=str(tmp_path / "data"), **HASTY) as made:

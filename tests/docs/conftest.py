@@ -12,11 +12,8 @@ from tests.docs.reader import Reader
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[NatsServer]:
     """The NATS server of the page on production."""
-    (tmp_path / "nats").mkdir()
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
 
 
 @pytest.fixture

@@ -12,19 +12,15 @@ from tests.gateway.stand import Stand, settings_for
 @pytest.fixture(scope="session")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The shared server. Tests that stop it use ``own_nats``."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest.fixture
 def own_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server for one test, which may stop it and start it again."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -38,13 +34,11 @@ def stand(nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def empty_stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """A gateway and a worker on a server of their own, for tests that read or count all runs."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    try:
-        with Stand(settings_for(server.url, tmp_path_factory.mktemp("data"))) as made:
-            yield made
-    finally:
-        server.kill()
+    with (
+        NatsServer(tmp_path_factory.mktemp("nats")) as server,
+        Stand(settings_for(server.url, tmp_path_factory.mktemp("data"))) as made,
+    ):
+        yield made
 
 
 @pytest.fixture

@@ -111,11 +111,11 @@ def runs_of(plan: FaultPlan) -> set[str]:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    with Stand(settings_for(server.url, tmp_path_factory.mktemp("data")), workers=0) as stand:
+    with (
+        NatsServer(tmp_path_factory.mktemp("nats")) as server,
+        Stand(settings_for(server.url, tmp_path_factory.mktemp("data")), workers=0) as stand,
+    ):
         yield Bench(stand)
-    server.kill()
 
 
 async def exists(given: Services, run_id: str) -> bool:

@@ -17,19 +17,18 @@ from tests.golden.recording import case
 
 def on_nats(script: Callable[[httpx.Client], str]) -> Recorded:
     """The log of the run whose id the script returns, as NATS has it."""
-    with tempfile.TemporaryDirectory(prefix="pyoco-golden-") as folder:
-        server = NatsServer(Path(folder))
-        server.start()
-        try:
-            with Stand(settings_for(server.url, Path(folder) / "data")) as stand, stand.client() as client:
-                run_id = script(client)
+    with (
+        tempfile.TemporaryDirectory(prefix="pyoco-golden-") as folder,
+        NatsServer(Path(folder)) as server,
+        Stand(settings_for(server.url, Path(folder) / "data")) as stand,
+        stand.client() as client,
+    ):
+        run_id = script(client)
 
-                async def read(services: Services) -> list[Event]:
-                    return list((await services.log.read(run_id))[0])
+        async def read(services: Services) -> list[Event]:
+            return list((await services.log.read(run_id))[0])
 
-                return Recorded(stand.call(read))
-        finally:
-            server.kill()
+        return Recorded(stand.call(read))
 
 
 @case("the real platform: two tasks")

@@ -15,11 +15,8 @@ from tests.cli.serving import Served, clean_environment, free_port, until_health
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    (tmp_path / "nats").mkdir()
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
 
 
 @contextlib.contextmanager

@@ -19,12 +19,11 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="module")  # what one file leaves in the registry is not what another's workers install
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """The gateway, without a worker."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
     data = tmp_path_factory.mktemp("data")
-    with Stand(settings_for(server.url, data, PYOCO_WHEEL_MAX_BYTES=str(MAX_BYTES)), workers=0) as made:
-        yield made
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        settings = settings_for(server.url, data, PYOCO_WHEEL_MAX_BYTES=str(MAX_BYTES))
+        with Stand(settings, workers=0) as made:
+            yield made
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pyoco_server.flows.model import FlowModel
 from pyoco_server.worker.flow_source import ResolverError, discover, load_resolver
+
+pytestmark = pytest.mark.usefixtures("own_modules")
 
 FLOW = """
 from pyoco import Flow, task
@@ -33,17 +34,6 @@ tasks:
 """
 flow = read_flow_yaml(TEXT, name="{name}")
 '''
-
-
-@pytest.fixture(autouse=True)
-def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test imports is gone afterwards."""
-    before = set(sys.modules)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
 
 
 def write(path: str, text: str) -> str:

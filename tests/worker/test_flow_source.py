@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ from tests.app.runtime.flows import Calls, fan_flow
 from tests.waiting import wait_until
 from tests.worker.world import World, attempt
 
+pytestmark = pytest.mark.usefixtures("own_modules")
+
 FLOW = """
 from pyoco import Flow, task
 
@@ -42,17 +44,6 @@ def only():
 
 {variable} = Flow("{name}") >> only
 """
-
-
-@pytest.fixture(autouse=True)
-def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test imports is gone afterwards."""
-    before = set(sys.modules)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
 
 
 def write(path: str, text: str = "", **fields: str) -> str:

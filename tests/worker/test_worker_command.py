@@ -154,10 +154,8 @@ def test_run_once_reports_within_seconds_that_nats_is_not_there(tmp_path: Path) 
 
 @pytest.fixture
 def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server.url
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server.url
 
 
 def test_a_worker_runs_a_job_and_leaves(nats_url: str, tmp_path: Path) -> None:

@@ -85,12 +85,8 @@ def test_connect_with_a_wrong_token_reports_an_authorization_violation(
             assert not others()
 
     right = "right"
-    server = NatsServer(tmp_path_factory.mktemp("nats"), token=right)
-    server.start()
-    try:
+    with NatsServer(tmp_path_factory.mktemp("nats"), token=right) as server:
         asyncio.run(body())
-    finally:
-        server.kill()
 
 
 @pytest.mark.parametrize("field", ["user_credentials", "tls_ca", "tls_cert", "tls_key"])

@@ -195,12 +195,8 @@ def test_provision_reports_a_server_without_jetstream(tmp_path_factory: pytest.T
             with pytest.raises(UnavailableError, match="JetStream"):
                 await provision(connection, Names())
 
-    server = NatsServer(tmp_path_factory.mktemp("nats"), jetstream=False)
-    server.start()
-    try:
+    with NatsServer(tmp_path_factory.mktemp("nats"), jetstream=False) as server:
         asyncio.run(body())
-    finally:
-        server.kill()
 
 
 @pytest.mark.parametrize("value", ["a", "A-b_9", "x" * 128])

@@ -29,10 +29,8 @@ LIMITS = {"PYOCO_CONSUMER_MAX_DELIVER": "2"}
 
 @pytest.fixture
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @contextlib.asynccontextmanager

@@ -25,15 +25,14 @@ Labels = dict[str, set[str]]
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Labels]:
     """What a gateway exports once there was a run."""
-    nats = NatsServer(tmp_path_factory.mktemp("nats"))
-    nats.start()
-    try:
-        with Stand(settings_for(nats.url, tmp_path_factory.mktemp("data"))) as stand, stand.client() as client:
-            run_id = submit(client)
-            until(client, run_id, lambda _: "pyoco_run_latency_seconds_count 1" in client.get("/metrics").text)
-            return _samples(client)
-    finally:
-        nats.kill()
+    with (
+        NatsServer(tmp_path_factory.mktemp("nats")) as nats,
+        Stand(settings_for(nats.url, tmp_path_factory.mktemp("data"))) as stand,
+        stand.client() as client,
+    ):
+        run_id = submit(client)
+        until(client, run_id, lambda _: "pyoco_run_latency_seconds_count 1" in client.get("/metrics").text)
+        return _samples(client)
 
 
 def _samples(client: httpx.Client) -> dict[str, Labels]:

@@ -22,16 +22,6 @@ PAGES = sorted(page for page in HOWTO.glob("*.md") if page.name not in BY_HAND a
 STOPPED = "# with everything stopped"
 
 
-@pytest.fixture
-def nats(tmp_path: Path) -> Iterator[NatsServer]:
-    """The NATS server that the reader has running."""
-    (tmp_path / "nats").mkdir()
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.kill()
-
-
 @contextlib.contextmanager
 def reading(folder: Path, nats_url: str) -> Iterator[Reader]:
     reader = Reader(folder, PYOCO_NATS_URL=nats_url, PYOCO_WORKER_STOP_TIMEOUT_SEC="1")

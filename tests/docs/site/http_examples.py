@@ -197,14 +197,8 @@ def _operating(recorder: Recorder) -> None:
 @contextmanager
 def a_stand(directory: Path) -> Iterator[Stand]:
     """A gateway with a worker, and a NATS of its own."""
-    (directory / "nats").mkdir()
-    nats = NatsServer(directory / "nats")
-    nats.start()
-    try:
-        with Stand(settings_for(nats.url, directory / "data")) as stand:
-            yield stand
-    finally:
-        nats.kill()
+    with NatsServer(directory / "nats") as nats, Stand(settings_for(nats.url, directory / "data")) as stand:
+        yield stand
 
 
 def main() -> int:

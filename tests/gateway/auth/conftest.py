@@ -15,10 +15,8 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def auth_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The shared server. Tests must not stop it."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -30,7 +28,5 @@ def world(auth_nats: NatsServer, tmp_path: Path) -> World:
 @pytest.fixture
 def own_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, NatsServer]]:
     """A platform on a server that may be stopped."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield World(server.url, "own", tmp_path_factory.mktemp("gateway")), server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield World(server.url, "own", tmp_path_factory.mktemp("gateway")), server
