@@ -63,7 +63,6 @@ SWEEPS: Final = ReconcilerOptions(
     cancel_margin_sec=1.0,
     snapshot_sec=2.0,
     audit_sec=4.0,
-    orphan_sec=20.0,
     survey_sec=30.0,
     silent_sec=4 * ACK_WAIT_SEC,
 )
@@ -107,7 +106,7 @@ class Gateway:
         parts = store.desk_parts(clock, chance)
         self.desk = RunLog(**parts)
         self.submitter = Submitter(**parts)
-        self.once = IdempotentSubmitter(self.submitter, self.desk, store.snapshots)
+        self.once = IdempotentSubmitter(self.submitter, self.desk)
         self.commands = RunCommands(self.desk, store.graphs)
         self.snapshots = store.snapshots
         self._lagging = SnapshotLag()

@@ -141,7 +141,7 @@ class Services:
     @property
     def once(self) -> IdempotentSubmitter:
         """Submits a run once for each idempotency key."""
-        return IdempotentSubmitter(self.submitter, self.run_log, self.snapshots)
+        return IdempotentSubmitter(self.submitter, self.run_log)
 
     async def up_to_date_index(self) -> RunIndexReader:
         """Return the index when it has all that this gateway has written: clients find the runs they submitted."""

@@ -147,6 +147,22 @@ def test_forbid_succeeds_only_before_the_first_snapshot(backend: Backend) -> Non
     attempt(backend, body)
 
 
+def test_forbid_refuses_a_first_write_of_any_process_and_no_other(backend: Backend) -> None:
+    async def body(one: Snapshots, other: Snapshots) -> None:
+        await one.write("was", at(1), position=1)
+        await one.delete("was")
+        for run_id in ("r", "was"):
+            assert await one.forbid(run_id)
+            for writer in (one, other):
+                assert await writer.write(run_id, at(1), position=1, revision=0) is None
+            assert await other.read(run_id) is None
+            assert await other.write(run_id, at(2), position=2) is not None
+            await one.delete(run_id)
+            assert await other.write(run_id, at(3), position=3, revision=0) is not None
+
+    attempt(backend, body)
+
+
 def test_writes_with_known_revisions_succeed_one_after_the_other(backend: Backend) -> None:
     async def body(one: Snapshots, other: Snapshots) -> None:
         revision = await one.write("r", at(1), position=1, revision=0)

@@ -20,7 +20,7 @@ from pyoco_server.core import Actor, ActorKind
 from pyoco_server.core.json_codec import JsonObject
 from tests.worker.world import World, attempt
 
-OPTIONS = ReconcilerOptions(cancel_grace_sec=5.0, cancel_margin_sec=1.0, orphan_sec=30.0, silent_sec=60.0)
+OPTIONS = ReconcilerOptions(cancel_grace_sec=5.0, cancel_margin_sec=1.0, silent_sec=60.0)
 GRAPH = {
     "nodes": [{"nodeId": "start", "nodeType": "Start"}, {"nodeId": "end", "nodeType": "Success"}],
     "edges": [{"from": "start", "to": "end"}],

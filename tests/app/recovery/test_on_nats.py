@@ -14,10 +14,9 @@ from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
 from pyoco_server.app.recovery import reconciler as sweeping
 from pyoco_server.app.recovery.exhausted_jobs import LOOK_SEC
 from pyoco_server.app.runs.submit import Submission
-from pyoco_server.app.snapshots.status import was_retracted
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.bootstrap.platform import Platform, open_platform, submitter
-from pyoco_server.core import Actor, ActorKind, fold
+from pyoco_server.core import Actor, ActorKind
 from pyoco_server.gateway.services import Services
 from pyoco_server.settings import Settings
 from tests.adapters.real_nats import NatsServer
@@ -109,29 +108,23 @@ def test_a_gateway_that_starts_finds_exhausted_jobs_and_gets_later_advisories(na
     asyncio.run(body())
 
 
-def test_a_gateway_that_starts_finds_what_was_begun_and_never_accepted(
-    nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gateway_that_starts_restores_a_run_that_has_only_its_log(nats: NatsServer, tmp_path: Path) -> None:
     async def body() -> None:
         settings = _settings(nats, tmp_path)
         async with open_platform(settings, name="gone") as platform:
             gone = submitter(platform, settings)
-            accepted = (await gone.submit(Submission(flow_name="any"), USER))["run_id"]
-            begun = (await gone.submit(Submission(flow_name="any", tag="elsewhere"), USER))["run_id"]
-            await platform.snapshots.delete(begun)
+            kept = (await gone.submit(Submission(flow_name="any"), USER))["run_id"]
+            lost = (await gone.submit(Submission(flow_name="any", tag="elsewhere"), USER))["run_id"]
+            await platform.snapshots.delete(lost)
+            await platform.connection.js.delete_stream("PYOCO_WORK")
             async with gateway(nats, tmp_path / "1") as services:
 
-                async def is_retracted() -> bool:
-                    return was_retracted(fold((await services.log.read(begun))[0]))
+                async def is_restored() -> bool:
+                    return await status(services, lost) == "PENDING" and await services.queue.backlog("elsewhere") == 1
 
-                await eventually(is_retracted)
-                assert await status(services, begun) is None
-                assert await status(services, accepted) == "PENDING"
+                await eventually(is_restored)
+                assert await status(services, kept) == "PENDING"
 
-    options = sweeping.ReconcilerOptions
-    monkeypatch.setattr(
-        "pyoco_server.bootstrap.gateway.ReconcilerOptions", lambda **given: options(orphan_sec=1.0, **given)
-    )
     asyncio.run(body())
 
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from pyoco_server.app.ports import LOG_STATUS
 from pyoco_server.app.runs.queries import snapshot_of
 from pyoco_server.app.runs.run_log import RunNotFoundError
 from pyoco_server.app.snapshots.codec import SnapshotUnreadableError
@@ -32,6 +33,21 @@ def test_a_damaged_snapshot_without_a_log_is_unreadable(body: bytes) -> None:
         await world.snapshots.write("foreign", body, position=0)
         with pytest.raises(SnapshotUnreadableError, match="'foreign'"):
             await snapshot_of(world.snapshots, world.desk, "foreign")
+
+    attempt(check)
+
+
+def test_a_missing_snapshot_is_replaced_by_the_state_in_the_log() -> None:
+    async def check(world: World) -> None:
+        run_id = await world.submit("hello", {"n": 1})
+        before = await snapshot_of(world.snapshots, world.desk, run_id)
+        await world.snapshots.delete(run_id)
+        found = await snapshot_of(world.snapshots, world.desk, run_id)
+        shown = {name: said for name, said in msgspec.json.decode(before.body).items() if name != LOG_STATUS}
+        assert msgspec.json.decode(found.body) == shown
+        assert (found.position, found.revision) == (before.position, 0)
+        with pytest.raises(RunNotFoundError):
+            await snapshot_of(world.snapshots, world.desk, "no-such-run")
 
     attempt(check)
 

@@ -9,7 +9,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 
 from pyoco_server.app.ports import LogConflictError, TooLargeError, UnavailableError
 from pyoco_server.app.runs.job import decode_job
-from pyoco_server.app.runs.submit import SLOW_SEC, Submission
+from pyoco_server.app.runs.submit import IdempotentSubmitter, Submission
 from pyoco_server.app.snapshots.status import NOT_ACCEPTED
 from pyoco_server.worker.settlement import Ack
 from tests.app.runtime.flows import Calls
@@ -119,21 +119,6 @@ def test_a_late_creation_finds_the_log_closed() -> None:
             "EXECUTION_CANCEL_REQUESTED",
             "EXECUTION_CANCELED",
         ]
-
-    attempt(body)
-
-
-def test_a_submitter_that_was_paused_does_not_accept_a_run_that_was_closed_meanwhile() -> None:
-    async def body(world: World) -> None:
-        async def long_after() -> None:
-            await world.pass_time(SLOW_SEC + 30)
-            await world.desk.retract("run-1", USER)  # as the sweep does
-
-        world.trouble.meanwhile["queue.publish"] = long_after
-        with pytest.raises(UnavailableError, match="took so long that it was retracted"):
-            await world.submit("fan", {"n": 1}, run_id="run-1")
-        await check_nothing_runs(world)
-        assert await world.stored("run-1") == {}
 
     attempt(body)
 
@@ -297,6 +282,22 @@ def test_the_snapshot_of_a_shared_run_is_written_last() -> None:
         world.trouble.meanwhile["snapshots.write"] = look
         await world.submitter.submit(Submission(flow_name="one"), USER, run_id="run-1", is_shared=True)
         assert (await world.stored("run-1"))["status"] == "PENDING"
+
+    attempt(body)
+
+
+def test_a_key_answers_with_its_run_when_only_the_log_is_left() -> None:
+    async def body(world: World) -> None:
+        once = IdempotentSubmitter(world.submitter, world.desk)
+        first = await once.submit(Submission(flow_name="one"), USER, key="k")
+        delivery = await world.queue.pull("default", timeout_sec=0)
+        assert delivery is not None
+        await delivery.term()
+        await world.pass_time(121)  # the queue has forgotten that it had the job
+        await world.snapshots.inner.delete(first["run_id"])
+        assert await once.submit(Submission(flow_name="one"), USER, key="k") == first
+        assert (await world.stored(first["run_id"]))["status"] == "PENDING"
+        assert await world.queue.backlog("default") == 1
 
     attempt(body)
 

@@ -28,6 +28,7 @@ class MemorySnapshots:
 
     def __init__(self, *, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self._stored: dict[str, StoredSnapshot] = {}
+        self._forbidden: set[str] = set()
         self._max_body_bytes = max_body_bytes
         self._last_revision = 0
         self._changes: dict[str, SnapshotChange] = {}
@@ -46,6 +47,8 @@ class MemorySnapshots:
         """Store a snapshot unless one of a newer position is stored."""
         if len(body) > self._max_body_bytes:
             raise TooLargeError(f"a snapshot of {len(body)} bytes is too large; at most {self._max_body_bytes} will do")
+        if revision == 0 and run_id in self._forbidden:
+            return None
         stored = self._stored.get(run_id)
         if stored is not None:
             if stored.position > position:
@@ -53,6 +56,7 @@ class MemorySnapshots:
             if stored.revision != revision and head_of(stored.body).is_foreign:
                 raise ForeignSnapshotError(stored)
         self._note_change(run_id, bytes(body))
+        self._forbidden.discard(run_id)
         self._stored[run_id] = StoredSnapshot(run_id, bytes(body), position_of(body), self._last_revision)
         return self._last_revision
 
@@ -64,8 +68,11 @@ class MemorySnapshots:
         return self._stored.get(run_id)
 
     async def forbid(self, run_id: str) -> bool:
-        """Return whether there is no snapshot; no write can arrive late."""
-        return run_id not in self._stored
+        """Refuse first writes, unless there is a snapshot."""
+        if run_id in self._stored:
+            return False
+        self._forbidden.add(run_id)
+        return True
 
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""

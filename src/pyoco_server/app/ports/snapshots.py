@@ -59,14 +59,15 @@ class Snapshots(SnapshotReader, Protocol):
         """Store a snapshot unless one of a newer position is there; return its revision, or None if it was refused.
 
         ``revision`` is what the writer believes is stored (0: nothing); it saves a read when it is right, and costs
-        one when it is wrong. Equal positions: the later write wins. UnavailableError: unknown. TooLargeError: refused.
+        one when it is wrong. Revision 0 is also refused after :meth:`forbid`. Equal positions: the later write wins.
+        UnavailableError: unknown. TooLargeError: refused.
         A write that is not urgent is durable only when :meth:`sync` has returned. ForeignSnapshotError: another program
         wrote what is stored, and ``revision`` is not its revision.
         """
         ...
 
     async def forbid(self, run_id: str) -> bool:
-        """Make sure that a first write (revision 0) that has not arrived yet is refused; False if there is a snapshot.
+        """Refuse first writes (revision 0) from now on, of all processes; False if there is a snapshot.
 
         For runs that never had a snapshot. UnavailableError: unknown; call it again.
         """

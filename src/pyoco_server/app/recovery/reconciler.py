@@ -29,9 +29,9 @@ from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
 from pyoco_server.app.recovery.held_runs import HeldRuns
 from pyoco_server.app.recovery.snapshot_audit import SnapshotAudit
-from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
+from pyoco_server.app.runs.run_log import RunLog, RunNotFoundError
 from pyoco_server.app.snapshots.lag import SnapshotLag
-from pyoco_server.app.snapshots.status import RunStatus, was_retracted
+from pyoco_server.app.snapshots.status import RunStatus
 from pyoco_server.core import Actor, ActorKind, CommandRejected
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.logs import log_error
@@ -39,8 +39,6 @@ from pyoco_server.logs import log_error
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _SWEEPER: Final = Actor(ActorKind.SCHEDULER, "sweep")
-_QUEUE: Final = Actor(ActorKind.EXTERNAL, "queue")
-"""The actor of a run that a worker created for the job of another program: the job is still queued."""
 AT_ONCE: Final = 16
 _CHUNK: Final = 200
 _MOST_SILENT: Final = 100
@@ -62,7 +60,6 @@ class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_sec: float = 3.0
     audit_sec: float = 30.0
     """Between two audits of the snapshots of all open runs."""
-    orphan_sec: float = 30.0
     survey_sec: float = 600.0
     """The least time between two scans of all logs; only the start and an outage cause one."""
     worker_silent_sec: float = 20.0
@@ -109,7 +106,6 @@ class Reconciler:
         )
         self._chance = chance or random.Random(0)  # noqa: S311 an order, not a secret
         self._put_off: dict[DueWait, float] = {}
-        self._orphans: dict[str, float] = {}
         self._surveyed_at = -math.inf
         self._may_have_missed = True
         self._rescued_up_to: tuple[float, int] | None = None
@@ -125,8 +121,7 @@ class Reconciler:
             self.repair_snapshots,
             self._audit.audit,
             self._exhausted.end_exhausted,
-            self.find_orphans,
-            self.close_orphans,
+            self.find_unknown,
             self.rescue,
         )
 
@@ -183,21 +178,22 @@ class Reconciler:
             log_error(_log, "ERR-PYOCO-0021", action="cancel_ended_by_sweep", run_id=run_id)
 
     async def repair_snapshots(self) -> None:
-        """Replace snapshots that have been behind their log for too long."""
+        """Replace snapshots that have been behind their log for too long, and restore runs that have none."""
         overdue = self._lagging.overdue(self._now() - self._options.snapshot_sec)
         await self._each(overdue, lambda lag: self._repair(lag.run_id, lag.position))
 
     async def _repair(self, run_id: str, position: int) -> None:
-        stored = await self._snapshots.read(run_id)
-        if stored is not None and stored.position >= position:
-            return
-        run = await self._desk.open(run_id)
-        if stored is not None or was_retracted(run.execution.state) or _was_accepted(run):
-            await self._desk.update_snapshot(run)
-        else:
-            self._orphans.setdefault(run_id, self._now())  # its submitter may still be about to write it
+        try:
+            stored = await self._snapshots.read(run_id)
+            if stored is None:
+                await self._desk.restore(run_id)
+            elif stored.position < position:
+                await self._desk.update_snapshot(await self._desk.open(run_id))
+        except UnavailableError:
+            self._lagging.appended(run_id, position, self._now())
+            raise
 
-    async def find_orphans(self) -> None:
+    async def find_unknown(self) -> None:
         """Find runs without a snapshot whose log was created while this gateway could not see it.
 
         A running gateway sees every append, so all logs are scanned only at the start and after an outage.
@@ -219,32 +215,9 @@ class Reconciler:
         known = {found.cursor.run_id: found.summary for found in await self._index.among(run_ids, RunFilter())}
         for run_id in run_ids:
             if run_id not in known:
-                self._orphans.setdefault(run_id, self._now())
+                self._lagging.appended(run_id, 1, self._now())
             elif known[run_id].get("status") != RunStatus.PENDING:
                 self._foreign.note(run_id)
-
-    async def close_orphans(self) -> None:
-        """Close runs that were created and never accepted: their submission got an error, or no answer."""
-        before = self._now() - self._options.orphan_sec
-        due = [run_id for run_id, since in self._orphans.items() if since <= before]
-        await self._each(due, self._close_orphan)
-
-    async def _close_orphan(self, run_id: str) -> None:
-        since = self._orphans.pop(run_id)
-        try:
-            if await self._snapshots.read(run_id) is None:
-                await self._settle_orphan(run_id)
-        except UnavailableError:
-            self._orphans[run_id] = since
-            raise
-
-    async def _settle_orphan(self, run_id: str) -> None:
-        run = await self._desk.open(run_id)
-        if _was_accepted(run):
-            await self._desk.update_snapshot(run)
-        elif not was_retracted(run.execution.state) and run.events[0].actor != _QUEUE:
-            log_error(_log, "ERR-PYOCO-0004", action="orphan_closed", level=logging.WARNING, run_id=run_id)
-            await self._desk.retract(run_id, _SWEEPER)
 
     async def rescue(self) -> None:
         """Queue another job for each run without a heartbeat whose tag has no job in the queue."""
@@ -287,12 +260,3 @@ class Reconciler:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-
-def _was_accepted(run: OpenRun) -> bool:
-    """May the run have been accepted, although it has no snapshot?
-
-    A submission is answered after the snapshot is written. But a run whose log has grown since was accepted, and an
-    execution that is driven from outside is accepted as soon as its log is created.
-    """
-    return not was_retracted(run.execution.state) and (len(run.events) > 1 or run.projection.is_driven_outside)

@@ -3,12 +3,16 @@
 This is the one place where the log of a run begins, for submissions and for runs that another program made. An
 execution on a registered graph is created by a command (:mod:`.commands`) and retracted here.
 
-A submission that is not answered with success leaves no run. Its log is closed with a cancel instead of being removed,
-so that a job that was queued although the queue did not answer is recognised and dropped.
+**The log is the acceptance.** A log that has begun is a run, whatever became of its snapshot and its job: any process
+that finds it recreates both (:meth:`.run_log.RunLog.restore`). Only the submission that began the log, and that is
+answered with an error, may close it. It is closed with a cancel instead of being removed, so that a job that was queued
+although the queue did not answer is recognised and dropped. A submitter that cannot close the log yet leaves a mark in
+place of the snapshot; who finds the mark closes the log.
 
 A submission under an Idempotency-Key shares its run with every other request under that key. Another request answers
 with success when the run's snapshot is there, or when the log has moved on. So the submitter may retract the run only
-while neither has happened: it first makes sure that no snapshot can appear, then closes the log by compare-and-set.
+while neither has happened: it first leaves the mark, which no first snapshot replaces, then closes the log by
+compare-and-set.
 """
 
 import asyncio
@@ -35,9 +39,9 @@ from pyoco_server.logs import log_error
 
 _log = logging.getLogger(__name__)
 _SUBMITTER: Final = Actor(ActorKind.SYSTEM, "submit")
-_FIRST_PAUSES_SEC: Final = (*[0.1] * 20, *[1.0] * 10)
-_PAUSE_SEC: Final = 10.0
-"""Pause between attempts to retract in the background. The first pauses are short, to be quicker than a worker."""
+_FIRST_PAUSES_SEC: Final = [0.1] * 20
+_PAUSE_SEC: Final = 1.0
+"""Pause between attempts to retract in the background: shorter than a gateway waits before it restores a run."""
 _MOST_TRIES: Final = 5
 """How often a log is read again to find out whether it was closed."""
 
@@ -45,7 +49,7 @@ _MOST_TRIES: Final = 5
 class Creation:
     """The creation of a run, under way: its first event, and how much of it may be stored."""
 
-    __slots__ = ("created", "graph", "is_shared", "may_be_seen", "may_be_there", "run_id")
+    __slots__ = ("created", "graph", "is_shared", "may_be_there", "run_id")
 
     def __init__(self, created: Event, *, is_shared: bool, graph: Graph | None = None) -> None:
         """``graph``: the execution's graph, if the first event does not contain all of it."""
@@ -56,8 +60,6 @@ class Creation:
         """Whether other requests may create the same run."""
         self.may_be_there = True
         """False once it is known that the log has nothing."""
-        self.may_be_seen = False
-        """Whether there may be a snapshot."""
 
 
 class _End(NamedTuple):
@@ -153,7 +155,7 @@ class RunCreator:
         return None
 
     async def _retract_shared(self, creation: Creation) -> int | None:
-        is_seen = creation.may_be_seen and not await self._writer.prevent_first(creation.run_id)
+        is_seen = not await self._writer.prevent_first(creation.run_id)
         end = await self._close_log(creation, is_seen=is_seen)
         if was_retracted(end.state):
             await self._writer.remove(creation.run_id)

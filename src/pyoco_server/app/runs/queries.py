@@ -37,14 +37,17 @@ class _OwnedSnapshot(msgspec.Struct):
 
 
 async def snapshot_of(snapshots: SnapshotReader, runs: RunLog, run_id: str) -> StoredSnapshot:
-    """Return the run's newest snapshot; RunNotFoundError if there is none.
+    """Return the run's newest snapshot; RunNotFoundError if there is no such run.
 
-    If another program damaged it, the log is folded instead; SnapshotUnreadableError if there is no log either.
-    Tenants pass their own ports, in which no run of another tenant exists.
+    If the snapshot is missing, or another program damaged it, the log is folded instead. SnapshotUnreadableError if it
+    is damaged and there is no log. Tenants pass their own ports, in which no run of another tenant exists.
     """
     stored = await snapshots.read(run_id)
     if stored is None:
-        raise RunNotFoundError(run_id)
+        folded = await _snapshot_from_log(runs, StoredSnapshot(run_id, b"", position=0, revision=0))
+        if folded is None:
+            raise RunNotFoundError(run_id)
+        return folded
     try:
         msgspec.json.decode(stored.body, type=_OwnedSnapshot)
     except (msgspec.DecodeError, RecursionError):
@@ -58,15 +61,15 @@ async def snapshot_of(snapshots: SnapshotReader, runs: RunLog, run_id: str) -> S
     return stored
 
 
-async def _snapshot_from_log(runs: RunLog, damaged: StoredSnapshot) -> StoredSnapshot | None:
-    """Fold the run's log; None if it has none. The gateway repairs the stored snapshot in the background."""
+async def _snapshot_from_log(runs: RunLog, stored: StoredSnapshot) -> StoredSnapshot | None:
+    """Fold the run's log; None if it has none. The gateway repairs what is stored in the background."""
     try:
-        run = await runs.open(damaged.run_id)
+        run = await runs.open(stored.run_id)
     except RunNotFoundError:
         return None
     if was_retracted(run.execution.state):
-        raise RunNotFoundError(damaged.run_id)
-    return damaged._replace(body=msgspec.json.encode(run.snapshot()), position=run.execution.position)
+        raise RunNotFoundError(stored.run_id)
+    return stored._replace(body=msgspec.json.encode(run.snapshot()), position=run.execution.position)
 
 
 async def snapshot_and_worker(

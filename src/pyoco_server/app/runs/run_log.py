@@ -26,14 +26,14 @@ from pyoco_server.app.ports import (
     WorkQueue,
 )
 from pyoco_server.app.runs.creation import Creation, RunCreator
-from pyoco_server.app.runs.job import Job, WakeUpQueue
+from pyoco_server.app.runs.job import Job, WakeUpQueue, new_job, queue_job
 from pyoco_server.app.runtime.execution import Decision, Execution
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.app.runtime.wait_deadlines import deadline_error
 from pyoco_server.app.snapshots.codec import json_object, readable
 from pyoco_server.app.snapshots.foreign import adopt_claim, cancelled_outside, cancelling, foreign_snapshot
 from pyoco_server.app.snapshots.projection import HELD, RunProjection
-from pyoco_server.app.snapshots.status import NOT_ACCEPTED, cancel_mode
+from pyoco_server.app.snapshots.status import NOT_ACCEPTED, cancel_mode, was_retracted
 from pyoco_server.app.snapshots.writer import Ownership, SnapshotWriter
 from pyoco_server.core import (
     Actor,
@@ -57,6 +57,7 @@ from pyoco_server.values.codec import carried
 _log = logging.getLogger(__name__)
 
 _OUTSIDE: Final = Actor(ActorKind.EXTERNAL, "snapshot")
+_RESTORER: Final = Actor(ActorKind.SYSTEM, "restore")
 
 IN_HANDS_SEC: Final = 3.0
 """A heartbeat that is no older is a sign of life."""
@@ -114,6 +115,7 @@ class RunLog:
         self._log = log
         self._snapshots: SnapshotReader = snapshots
         self._writer = SnapshotWriter(snapshots, max_bytes=max_snapshot_bytes)
+        self._queue = queue
         self._wake_ups = WakeUpQueue(queue, clock)
         self._clock = clock
         self._new_id = new_id
@@ -212,6 +214,31 @@ class RunLog:
         run = await self.open(run_id)
         asked = CancelExecution(execution_id=run_id, actor=actor, reason=NOT_ACCEPTED)
         await run.execution.do(asked, cancel_mode=CancelMode.IMMEDIATE)
+
+    async def restore(self, run_id: str) -> OpenRun | None:
+        """Recreate what a run lacks: its snapshot, and its job if it has not started; None if it was retracted.
+
+        RunNotFoundError if it has no log; UnavailableError: unknown, call it again. It is safe at any time, also while
+        the run is being submitted (see :mod:`.creation`): a second job is recognised by its id.
+        """
+        run = await self.open(run_id)
+        if was_retracted(run.execution.state):
+            await self._writer.remove(run_id)
+            return None
+        is_stored = await self._snapshots.read(run_id) is not None
+        if len(run.events) > 1:
+            if not is_stored:
+                await self.write_snapshot(run)
+            return run
+        if not run.projection.is_driven_outside:
+            created, position = run.events[0], run.execution.position
+            await queue_job(self._queue, new_job(run_id, run.projection.input, created=created, position=position))
+        if is_stored:
+            await self._writer.sync()  # the process that wrote it may not have waited for that
+        elif await self._writer.write_first(run.snapshot()) is None and await self._snapshots.read(run_id) is None:
+            await self.retract(run_id, _RESTORER)  # its submitter left its mark, and could not close the log
+            return None
+        return run
 
     async def rescue(self, run_id: str) -> None:
         """Queue a job for a run that no process seems to own; if it needs no worker, update its snapshot instead."""

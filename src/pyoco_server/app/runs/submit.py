@@ -2,7 +2,7 @@
 
 The same request again gives the same run, with nothing stored for it: the run's id is derived from the request's
 Idempotency-Key. A second request finds that the log of that id has begun, and compares what it began with. A
-submission that was not accepted has closed its log; then the key stands for the next id of its sequence.
+submission that was retracted has closed its log; then the key stands for the next id of its sequence.
 """
 
 import asyncio
@@ -27,19 +27,13 @@ from pyoco_server.app.runs.job import new_job, queue_job
 from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.app.snapshots.projection import RunProjection
-from pyoco_server.app.snapshots.status import NOT_ACCEPTED, was_retracted
 from pyoco_server.app.snapshots.writer import SnapshotWriter
 from pyoco_server.core import Actor, Event, fold
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import PyocoServerError
 
-SLOW_SEC: Final = 10.0
-"""Well below the age at which the reconciler retracts a log that has no snapshot."""
-
 _NAMESPACE: Final = uuid.UUID("6f1d3a52-6a0e-4b0e-9c1e-0d5f6f7c2b11")
 _TRIES: Final = 16
-_LOOKS: Final = 20
-_PAUSE_SEC: Final = 0.05
 
 
 class IdempotencyKeyError(PyocoServerError):
@@ -132,17 +126,7 @@ class Submitter:
 
     async def _accept(self, creation: Creation, given: RunInput) -> JsonObject:
         position = await self._creator.begin(creation)
-        snapshot = await self._announce(creation, given, position)
-        await self._refuse_if_closed(creation)
-        return snapshot
-
-    async def _refuse_if_closed(self, creation: Creation) -> None:
-        """Raise UnavailableError if the process was paused for so long that the reconciler closed the log."""
-        if (self._clock.now() - creation.created.occurred_at).total_seconds() < SLOW_SEC:
-            return
-        events, _ = await self._log.read(creation.run_id)
-        if was_retracted(fold(events)):
-            raise UnavailableError("the submission took so long that it was retracted; submit again")
+        return await self._announce(creation, given, position)
 
     async def _announce(self, creation: Creation, given: RunInput, position: int) -> JsonObject:
         """Write the snapshot and queue the job.
@@ -153,18 +137,13 @@ class Submitter:
         run_id, created = creation.run_id, creation.created
         snapshot = _first_snapshot(created, position)
         if creation.is_shared:
-            await self.queue_again(created, given, position)
-            creation.may_be_seen = True
+            await queue_job(self._queue, new_job(run_id, given, created=created, position=position))
             await self._writer.write_first(snapshot)
             return snapshot
         revision = await self._writer.write_first(snapshot, is_urgent=False)  # None: the worker reads the snapshot
         await queue_job(self._queue, new_job(run_id, given, created=created, position=position, revision=revision))
         await self._writer.sync()
         return snapshot
-
-    async def queue_again(self, created: Event, given: RunInput, position: int) -> None:
-        """Make sure that a run that has just been created has its job; ``position`` is where its log ends."""
-        await queue_job(self._queue, new_job(created.execution_id, given, created=created, position=position))
 
 
 def _first_snapshot(created: Event, position: int) -> JsonObject:
@@ -176,10 +155,9 @@ def _first_snapshot(created: Event, position: int) -> JsonObject:
 class IdempotentSubmitter:
     """Submits runs under Idempotency-Keys; any number of them may work on one log."""
 
-    def __init__(self, submitter: Submitter, run_log: RunLog, snapshots: Snapshots) -> None:
+    def __init__(self, submitter: Submitter, run_log: RunLog) -> None:
         self._submitter = submitter
         self._run_log = run_log
-        self._snapshots = snapshots
 
     async def submit(
         self,
@@ -209,31 +187,15 @@ class IdempotentSubmitter:
                 continue
             if not _is_same(found, submission):
                 raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was used for another request; use a new one")
-            if len(found.events) == 1:  # its submitter may have written the snapshot and died before it queued the job
-                await self._submitter.queue_again(found.events[0], found.projection.input, found.execution.position)
             return found.snapshot_after(1)
         raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was tried {_TRIES} times in vain; use a new one")
 
     async def _accepted(self, run_id: str) -> OpenRun | None:
-        """Return the run with this id; None if it was not accepted.
-
-        While there is only a log, its submitter may still retract it. Once there is a snapshot, or the log has moved
-        on, the run is never retracted.
-        """
-        for _ in range(_LOOKS):
-            try:
-                run = await self._run_log.open(run_id)
-            except RunNotFoundError as error:
-                raise UnavailableError("the log has the same request already, and cannot be read; try again") from error
-            if run.execution.state.cancel_reason == NOT_ACCEPTED:
-                return None
-            if len(run.events) > 1:
-                return run
-            if await self._snapshots.read(run_id) is not None:
-                await self._snapshots.sync()  # the process that wrote it may not have waited for that
-                return run
-            await asyncio.sleep(_PAUSE_SEC)
-        raise UnavailableError("the same request is being handled, and has no outcome yet; try again")
+        """Return the run with this id, with all that its submitter may have left undone; None if it was retracted."""
+        try:
+            return await self._run_log.restore(run_id)
+        except RunNotFoundError as error:
+            raise UnavailableError("the log has the same request already, and cannot be read; try again") from error
 
 
 def _is_same(found: OpenRun, submission: Submission) -> bool:

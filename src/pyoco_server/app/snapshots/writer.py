@@ -7,7 +7,7 @@ A snapshot is derived from the log of its run, so any process may write it, at a
 - What another program wrote is appended to the log before it is replaced, and stays where its writer executes the run
   (:mod:`.foreign`). The store refuses to replace what the writer has not read.
 - A run that was retracted has no snapshot: instead of being written, it is removed.
-- A first snapshot never replaces anything.
+- A first snapshot never replaces anything, not even the mark of a submitter that retracts the run.
 
 When to write is the caller's decision: at once, or, for a worker, a moment after a change (``worker/active_run``).
 """
@@ -75,7 +75,7 @@ class SnapshotWriter:
         self._max_bytes = max_bytes
 
     async def write_first(self, snapshot: JsonObject, *, is_urgent: bool = True) -> int | None:
-        """Store the first snapshot of a run, and return its revision; None if there is one.
+        """Store the first snapshot of a run, and return its revision; None if there is one, or must not be one.
 
         One that is not urgent is durable when :meth:`Snapshots.sync` has returned. UnavailableError: unknown.
         """
@@ -90,7 +90,7 @@ class SnapshotWriter:
     async def refresh(self, source: SnapshotSource) -> None:
         """Read what is stored, and bring it up to date: for processes that do not own the run."""
         stored = await self._snapshots.read(source.projection.state.execution_id)
-        await self._write(source, stored, 0)
+        await self._write(source, stored, None)
 
     async def write(self, source: SnapshotSource, *, revision: int | None) -> int | None:
         """Store the snapshot and return its revision; None if a newer one is stored, or one that has to stay.
@@ -119,12 +119,15 @@ class SnapshotWriter:
         raise UnavailableError(f"other programs changed the snapshot of '{run_id}' {_MOST_TRIES} times")
 
     async def prevent(self, run_id: str) -> None:
-        """Make sure that a run that was never accepted has no snapshot, also if a first write has yet to arrive."""
-        if not await self.prevent_first(run_id):
+        """Make sure that a run that is retracted has no snapshot and gets no first one; UnavailableError: unknown."""
+        for _ in range(_MOST_TRIES):
+            if await self.prevent_first(run_id):
+                return
             await self.remove(run_id)
+        raise UnavailableError(f"the snapshot of '{run_id}' was written again {_MOST_TRIES} times")
 
     async def prevent_first(self, run_id: str) -> bool:
-        """Refuse a first write that has yet to arrive; return False, and change nothing, if there is a snapshot."""
+        """Refuse first writes from now on; return False, and change nothing, if there is a snapshot."""
         return await self._snapshots.forbid(run_id)
 
     async def remove(self, run_id: str) -> None:

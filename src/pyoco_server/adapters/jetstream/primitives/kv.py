@@ -14,6 +14,7 @@ from pyoco_server.app.ports import TooLargeError
 _OPERATION: Final = "KV-Operation"
 _REMOVED: Final = {"DEL", "PURGE"}
 _LIMIT_MARKER: Final = "Nats-Marker-Reason"
+_FORBIDDEN: Final = "Pyoco-Forbidden"
 _MARKS: Final = (_OPERATION.encode(), _LIMIT_MARKER.encode())
 
 
@@ -22,6 +23,8 @@ class KvEntry(NamedTuple):
 
     data: bytes | None
     revision: int
+    is_forbidden: bool = False
+    """Whether the key must not get its first value: see :meth:`Bucket.forbid`."""
 
 
 NOTHING: Final = KvEntry(None, 0)
@@ -72,9 +75,12 @@ class Bucket:
         """Return when everything in the bucket is durable."""
         await self._connection.sync(kv_stream(self._bucket))
 
-    async def mark_removed(self, key: str) -> int:
-        """Write a marker under a key that was never written, and return its revision; ChangedError if it was."""
-        headers = {_OPERATION: "DEL", Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: "0"}
+    async def forbid(self, key: str, *, after: int) -> int:
+        """Write a marker under a key without a value, and return its revision; ChangedError if that was not its last.
+
+        For every NATS client the key is deleted. The marker also says that it was not an operator who deleted it.
+        """
+        headers = {_OPERATION: "DEL", _FORBIDDEN: "1", Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(after)}
         return await self._connection.publish(kv_subject(self._bucket, key), b"", headers)
 
     async def purge(self, key: str) -> int:
@@ -90,7 +96,9 @@ def is_removal(headers: bytes) -> bool:
 
 def entry_of(message: StoredMessage) -> KvEntry:
     """Return the value in a message; a marker (the key was removed, or expired) has none."""
-    return KvEntry(None if _is_removal(message.headers) else message.data, message.sequence)
+    if _is_removal(message.headers):
+        return KvEntry(None, message.sequence, _FORBIDDEN in message.headers)
+    return KvEntry(message.data, message.sequence)
 
 
 def _is_removal(headers: Mapping[str, str]) -> bool:

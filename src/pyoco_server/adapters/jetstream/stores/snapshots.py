@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyoco_server.adapters.jetstream.durability.connection import Connection
-from pyoco_server.adapters.jetstream.primitives.kv import Bucket, KvEntry
+from pyoco_server.adapters.jetstream.primitives.kv import NOTHING, Bucket, KvEntry
 from pyoco_server.adapters.jetstream.primitives.names import Names
 from pyoco_server.adapters.jetstream.transport.error_translation import ChangedError
 from pyoco_server.app.ports import ForeignSnapshotError, StoredSnapshot, UnavailableError, head_of
@@ -31,11 +31,11 @@ class JetStreamSnapshots:
 
         With ``revision``, the caller guarantees that the snapshot of that revision is not newer, which saves a read.
         """
-        key = TOKEN.checked(run_id, "run_id")
+        key, is_first = TOKEN.checked(run_id, "run_id"), revision == 0
         for tries in range(_MOST_TRIES):
             if revision is None:
                 stored = await self._bucket.look(key, newest=tries > 0)
-                if _is_newer(run_id, stored, position):
+                if _is_newer(run_id, stored, position) or (is_first and stored.is_forbidden):
                     self._on_change(stored.revision)
                     return None
                 revision = stored.revision
@@ -64,12 +64,17 @@ class JetStreamSnapshots:
 
     async def forbid(self, run_id: str) -> bool:
         """Store a marker in place of the first snapshot; False if there is a snapshot."""
-        key = TOKEN.checked(run_id, "run_id")
-        try:
-            self._on_change(await self._bucket.mark_removed(key))
-        except ChangedError:
-            return (await self._bucket.look(key, newest=True)).data is None
-        return True
+        key, stored = TOKEN.checked(run_id, "run_id"), NOTHING
+        for _ in range(_MOST_TRIES):
+            try:
+                self._on_change(await self._bucket.forbid(key, after=stored.revision))
+            except ChangedError:
+                stored = await self._bucket.look(key, newest=True)
+                if stored.data is not None or stored.is_forbidden:
+                    return stored.data is None
+                continue
+            return True
+        raise UnavailableError(f"the snapshot of '{run_id}' changed {_MOST_TRIES} times while it was to be forbidden")
 
     async def delete(self, run_id: str) -> None:
         """Remove a run's snapshot."""

@@ -1,9 +1,10 @@
-"""Runs that were begun and never accepted, and those that only look like it."""
+"""Runs that have a log and lack their snapshot, their job, or both: they were accepted, and are restored."""
 
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
 from pyoco_server.app.ports import UnavailableError
+from pyoco_server.app.runs.submit import Submission
 from pyoco_server.app.snapshots.lag import SnapshotLag
 from pyoco_server.app.snapshots.status import NOT_ACCEPTED, was_retracted
 from tests.app.recovery.swept import CREATION, SENDER, Swept, desk_with_graph, sweeping
@@ -15,12 +16,13 @@ FOREIGN = {"run_id": "foreign-1", "flow_name": "any", "tag": "default", "submitt
 
 
 async def begun(swept: Swept) -> str:
-    """A run whose submitter died before it wrote anything but the log."""
+    """A run of which nothing but its log is left; the queue has forgotten that it had its job."""
     run_id = await swept.world.submit("any")
-    await swept.world.snapshots.inner.delete(run_id)
     delivery = await swept.world.queue.inner.pull("default", timeout_sec=0)
     assert delivery is not None
     await delivery.term()
+    await swept.world.pass_time(121)
+    await swept.world.snapshots.inner.delete(run_id)
     return run_id
 
 
@@ -38,37 +40,31 @@ async def check_retracted(swept: Swept, run_id: str) -> None:
     assert await swept.world.stored(run_id) == {}
 
 
-def test_a_run_that_was_begun_and_never_accepted_is_closed() -> None:
+async def check_restored(swept: Swept, run_id: str) -> None:
+    assert await swept.status(run_id) == "PENDING"
+    calls = Calls()
+    hand = swept.world.hand({"any": Flow("any") >> calls.task("only", 1)})
+    while await swept.world.queue.backlog("default"):
+        await hand.work()
+    assert await swept.status(run_id) == "COMPLETED"
+    assert calls.names.count("only") >= 1
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["append seen", "before the start"])
+def test_a_run_that_has_only_its_log_is_restored_and_runs(is_seen: bool) -> None:
     async def body(swept: Swept) -> None:
-        swept.reconciler._may_have_missed = False  # nothing happened before it was there
         run_id = await begun(swept)
+        if not is_seen:
+            await restart(swept)
+            await swept.sweep()
         await swept.world.pass_time(4)
         await swept.sweep()
-        assert not (await swept.world.state(run_id)).is_terminal
-        await swept.world.pass_time(31)
-        await swept.sweep()
-        await check_retracted(swept, run_id)
+        await check_restored(swept, run_id)
 
     sweeping(body)
 
 
-def test_one_that_was_begun_while_no_gateway_was_there_is_found_by_the_next() -> None:
-    async def body(swept: Swept) -> None:
-        run_id = await begun(swept)
-        accepted = await swept.world.submit("any")
-        await restart(swept)
-        await swept.sweep()
-        assert not (await swept.world.state(run_id)).is_terminal
-        await swept.world.pass_time(31)
-        await swept.sweep()
-        await check_retracted(swept, run_id)
-        assert await swept.status(accepted) == "PENDING"
-        assert await swept.world.types(accepted) == ["EXECUTION_CREATED"]
-
-    sweeping(body)
-
-
-def test_all_logs_are_looked_over_once_and_after_an_outage() -> None:
+def test_all_logs_are_compared_once_and_after_an_outage() -> None:
     async def body(swept: Swept) -> None:
         await swept.sweep()
         run_id = await begun(swept)
@@ -76,29 +72,55 @@ def test_all_logs_are_looked_over_once_and_after_an_outage() -> None:
         for _ in range(3):
             await swept.world.pass_time(601)
             await swept.sweep()
-        assert not (await swept.world.state(run_id)).is_terminal
+        assert await swept.status(run_id) == "None"
         swept.reconciler._may_have_missed = True  # as an outage leaves it
         await swept.sweep()
-        await swept.world.pass_time(31)
+        await swept.world.pass_time(4)
         await swept.sweep()
-        await check_retracted(swept, run_id)
+        await check_restored(swept, run_id)
 
     sweeping(body)
 
 
-def test_one_that_cannot_be_closed_now_is_closed_later() -> None:
+@pytest.mark.parametrize("call", ["log.read", "snapshots.read", "snapshots.write", "queue.publish"])
+def test_a_run_that_cannot_be_restored_now_is_restored_later(call: str) -> None:
     async def body(swept: Swept) -> None:
         run_id = await begun(swept)
+        await swept.world.pass_time(4)
+        swept.world.trouble.always(call, Fault.NOT_DONE)
+        with pytest.raises(UnavailableError):
+            await swept.reconciler.repair_snapshots()
+        swept.world.trouble.always(call, Fault.NONE)
+        await swept.world.pass_time(4)
+        await swept.sweep()
+        await check_restored(swept, run_id)
+
+    sweeping(body)
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "shared"])
+def test_a_rejected_submission_whose_log_could_not_be_closed_is_closed_by_its_mark(is_shared: bool) -> None:
+    """Its gateway could still write the mark, answered with an error, and died."""
+
+    async def body(swept: Swept) -> None:
+        world = swept.world
+
+        async def the_log_takes_nothing() -> None:
+            world.trouble.always("log.append", Fault.NOT_DONE)
+
+        world.trouble.meanwhile["queue.publish"] = the_log_takes_nothing
+        world.trouble.next("queue.publish", Fault.UNANSWERED)
+        with pytest.raises(UnavailableError):
+            await world.submitter.submit(Submission(flow_name="any"), USER, run_id="run-1", is_shared=is_shared)
+        [retracting] = world.submitter._creator._retracting
+        retracting.cancel()
+        assert await world.types("run-1") == ["EXECUTION_CREATED"]
+        world.trouble.always("log.append", Fault.NONE)
         await restart(swept)
         await swept.sweep()
-        await swept.world.pass_time(31)
-        swept.world.trouble.always("log.read", Fault.NOT_DONE)
-        with pytest.raises(UnavailableError):
-            await swept.reconciler.close_orphans()
-        swept.world.trouble.always("log.read", Fault.NONE)
+        await world.pass_time(4)
         await swept.sweep()
-        await swept.sweep()
-        await check_retracted(swept, run_id)
+        await check_retracted(swept, "run-1")
 
     sweeping(body)
 
