@@ -30,6 +30,7 @@ from pyoco_server.app.runtime.run import Run, RunServices
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.binding import bind
+from pyoco_server.flows.environment import check_exposed
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 from pyoco_server.flows.names import check_names
@@ -77,6 +78,7 @@ def _guarded(listener: Listener) -> Listener:
 
 def _authored(flow: Flow | FlowModel) -> tuple[FlowModel, Mapping[str, Function]]:
     if isinstance(flow, FlowModel):
+        check_exposed(flow.expose_env, None)
         functions = bind(flow)
         check_names(flow, functions)
         return flow, functions

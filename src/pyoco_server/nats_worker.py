@@ -9,10 +9,9 @@ import msgspec
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from typing_extensions import deprecated
 
-from pyoco_server.bootstrap import callable_policy, open_platform, open_worker, worker_options
+from pyoco_server.bootstrap import flow_source, open_platform, open_worker, worker_options
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.settings import Settings
-from pyoco_server.worker.flow_source import FlowSource
 from pyoco_server.worker.worker import Worker
 
 FlowResolver = Callable[[str], Flow]
@@ -58,7 +57,7 @@ class PyocoNatsWorker:
             name = f"pyoco-worker {self._options.worker_id}"
             platform = await stack.enter_async_context(open_platform(self._settings, name=name))
             file = inspect.getsourcefile(inspect.unwrap(self._resolver))
-            flows = FlowSource(self._resolver, callable_policy(self._settings, [file] if file else []))
+            flows = flow_source(self._settings, self._resolver, [file] if file else [])
             worker = await stack.enter_async_context(open_worker(platform, self._settings, self._options, flows))
             await stack.enter_async_context(worker.on_request())
             self._open, self._worker = stack.pop_all(), worker

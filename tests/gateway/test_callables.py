@@ -50,6 +50,22 @@ def test_what_only_the_worker_can_judge_fails_the_run(client: httpx.Client, path
     assert "CALLABLE_NOT_ALLOWED" in str(events[-1])
 
 
+def test_a_flow_cannot_ask_for_variables_of_the_platform_or_secrets(client: httpx.Client) -> None:
+    for name in ("PYOCO_AUTH_PEPPER", "GITHUB_TOKEN"):
+        answer = upload(client, FLOW + f"runtime: {{ expose_env: [{name}] }}\n".encode())
+        check_error(answer, 422, "ERR-PYOCO-0112")
+        assert f"runtime.expose_env: '{name}' is never visible" in answer.json()["detail"]
+
+
+def test_a_flow_that_lists_what_the_worker_does_not_show_fails(client: httpx.Client) -> None:
+    run_id = upload(client, FLOW + b"runtime: { expose_env: [HOME] }\n").json()["run_id"]
+    snapshot = ended(client, run_id)
+    assert (snapshot["status"], snapshot["task_records"]) == ("FAILED", {})
+    assert "does not show the variable 'HOME'" in snapshot["error"]
+    assert "PYOCO_EXPOSE_ENV=HOME" in snapshot["error"]
+    assert "ENVIRONMENT_NOT_EXPOSED" in str(client.get(f"/runs/{run_id}/events").json()["events"][-1])
+
+
 def test_the_route_can_be_closed(nats: NatsServer, tmp_path: Path) -> None:
     settings = settings_for(nats.url, tmp_path, PYOCO_WORKFLOW_YAML="off")
     with Stand(settings, workers=0) as stand, stand.client() as client:

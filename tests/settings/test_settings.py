@@ -98,6 +98,7 @@ OURS: dict[str, object] = {
     "PYOCO_INLINE_OUTPUT_MAX_BYTES": 65536,
     "PYOCO_WORKER_CONCURRENCY": 8,
     "PYOCO_CALLABLES": (),
+    "PYOCO_EXPOSE_ENV": (),
     "PYOCO_WORKER_STOP_TIMEOUT_SEC": 30.0,
     "PYOCO_WHEEL_ALLOW_STARTUP_FILES": False,
 }
@@ -210,6 +211,8 @@ def test_an_empty_variable_counts_as_not_set(text: str) -> None:
         ("PYOCO_CALLABLES", "os.system()", "patterns separated by commas: module, module:function or *"),
         ("PYOCO_CALLABLES", "math:sqrt,!", "patterns separated by commas"),
         ("PYOCO_CALLABLES", "a:b.c", "patterns separated by commas"),
+        ("PYOCO_EXPOSE_ENV", "HOME,API_TOKEN", "names of variables separated by commas"),
+        ("PYOCO_EXPOSE_ENV", "a-b", "names of variables separated by commas"),
         ("PYOCO_WHEEL_SYNC_ENABLED", "2", "one of 0, 1, true, false, yes, no, on, off"),
         ("PYOCO_WHEEL_SYNC_ENABLED", "y", "one of 0, 1, true, false, yes, no, on, off"),
         ("PYOCO_DEFAULT_TAG", "a.b", "a tag: 1 to 128 characters, only letters, digits, '_' and '-'"),

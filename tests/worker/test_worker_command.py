@@ -32,10 +32,13 @@ FLAGS = (
     "--run-once",
 )
 RESOLVER = """
+import os
+from pathlib import Path
 from pyoco import Flow, task
 
 @task
 def only():
+    Path("environment").write_text(" ".join(os.environ))
     return 1
 
 flow = Flow("main") >> only
@@ -170,8 +173,11 @@ def test_a_worker_runs_a_job_and_leaves(nats_url: str, tmp_path: Path) -> None:
             await connection.js.publish("pyoco.work.default", job)
 
     asyncio.run(publish())
-    done = call(tmp_path, *arguments)
+    secrets = {"PYOCO_AUTH_PEPPER": "p" * 40, "PYOCO_RESULT_KEY": "r" * 40, "PYOCO_API_KEY": "pyoco_x"}
+    done = call(tmp_path, *arguments, **secrets)
     assert done.returncode == 0, done.stderr
+    assert "PYOCO_AUTH_PEPPER is set for this worker" in done.stderr
+    assert not secrets.keys() & (tmp_path / "environment").read_text().split()
 
     async def stored() -> bytes | None:
         async with await connect(nats_url, name="test") as connection:

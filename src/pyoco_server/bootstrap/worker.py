@@ -26,7 +26,7 @@ from pyoco_server.app.wheels.used import wheels_used
 from pyoco_server.bootstrap.platform import Platform, names_of
 from pyoco_server.flows.callables import CallablePolicy
 from pyoco_server.settings import Settings
-from pyoco_server.worker.flow_source import FlowSource
+from pyoco_server.worker.flow_source import FlowSource, Resolver
 from pyoco_server.worker.job_handler import JobHandler
 from pyoco_server.worker.options import WorkerOptions
 from pyoco_server.worker.registration import WorkerRegistration
@@ -55,10 +55,11 @@ def worker_options(settings: Settings, *, tags: tuple[str, ...] = (), worker_id:
     ).named()
 
 
-def callable_policy(settings: Settings, places: Sequence[str]) -> CallablePolicy:
-    """Return which functions a worker with flows in these modules and files calls for a flow.yaml of a client."""
+def flow_source(settings: Settings, resolver: Resolver, places: Sequence[str]) -> FlowSource:
+    """Return the source of a worker's flows; ``places`` are the modules and files that they are in."""
     wheels = [settings.wheels.sync_dir] if settings.wheels.sync_enabled else []
-    return CallablePolicy(settings.worker.callables, places=places, folders=wheels)
+    policy = CallablePolicy(settings.worker.callables, places=places, folders=wheels)
+    return FlowSource(resolver, policy, expose_env=settings.worker.expose_env)
 
 
 @contextlib.asynccontextmanager
@@ -104,6 +105,7 @@ async def open_worker(
         chance=random.Random(),  # noqa: S311 pauses, not secrets
         wheels=wheels,
         isolation=options.isolation,
+        expose_env=settings.worker.expose_env,
     )
     handler = JobHandler(
         log=platform.log,

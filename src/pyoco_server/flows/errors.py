@@ -39,6 +39,13 @@ class CallableNotAllowedError(FlowSyntaxError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0110"
 
 
+class EnvironmentNotExposedError(FlowError):
+    """A flow.yaml lists an environment variable that it may not see."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0112"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0112"
+
+
 class UnknownNameError(FlowError):
     """A name that nothing in the flow has; ``task`` is the task it was found at, ``remedy`` what to write instead."""
 

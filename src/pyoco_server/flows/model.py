@@ -285,7 +285,7 @@ class FlowModel(msgspec.Struct, frozen=True, kw_only=True):
     body: Program | Network
     defaults: Mapping[str, Any] = {}
     """Default values of parameters."""
-    expose_env: tuple[str, ...] = ()
+    expose_env: tuple[str, ...] | None = None
     origins: Mapping[str, Origin] = {}
     """By the name of the task, if the flow was read from a file."""
 

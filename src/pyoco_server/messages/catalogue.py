@@ -381,6 +381,18 @@ _ENTRIES: Final = (
         retryable=False,
     ),
     CatalogueEntry(
+        err_id="ERR-PYOCO-0112",
+        msg_id="MSG-PYOCO-0112",
+        ja="この環境変数は flow.yaml から参照できません",
+        en="the flow.yaml may not see this environment variable",
+        action_ja="expose_env から外し、値をパラメータで渡すか、タスクのコードで読む。秘密でない変数は運用者が "
+        "PYOCO_EXPOSE_ENV で許可できる",
+        action_en="remove it from expose_env, and pass the value as a parameter or read it in the code of a task; the "
+        "operator can allow a variable that is no secret in PYOCO_EXPOSE_ENV",
+        http_status=422,
+        retryable=False,
+    ),
+    CatalogueEntry(
         err_id="ERR-PYOCO-0120",
         msg_id="MSG-PYOCO-0120",
         ja="ダッシュボードが見つかりません",

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pyoco_server.settings import values as v
-from pyoco_server.settings.section import BOTH, GATEWAY, UNUSED, WORKER, Section, Var
+from pyoco_server.settings.section import BOTH, GATEWAY, UNUSED, WORKER, Section, Var, var_of
 
 _MAY_HOLD_A_PASSWORD = Field(repr=False)
 
@@ -253,6 +253,9 @@ class WorkerSettings(Section):
     """Which functions a flow.yaml of a client may name beside plug-ins and those that come with the worker's flow files
     and wheels. Patterns, separated by commas: `numpy` (the module and all modules in it), `math:sqrt` (one function),
     `*` for any text, `!subprocess` to deny. A gateway rejects at once what it can judge: give it the same."""
+    expose_env: Annotated[v.ExposedNames, Var("PYOCO_EXPOSE_ENV", WORKER)] = ()
+    """Which environment variables a flow.yaml may see if its `runtime.expose_env` lists them: names, separated by
+    commas; `*` in a name is any text. PYOCO_* and names that look like secrets (KEY, TOKEN, PASSWORD, …) never are."""
     result_key: Annotated[v.ResultKey, Var("PYOCO_RESULT_KEY", WORKER, secret=True)] = None
     """The key that signs pickled results. Secret, the same for all workers. Without it a worker takes the key in the
     file `result.key` of PYOCO_DATA_DIR, which the embedded platform writes; without either, results that need pickling
@@ -318,6 +321,13 @@ class Settings(BaseModel):
     wheels: Wheels = Wheels()
     logs: Logs = Logs()
     env_file: EnvFile = EnvFile()
+
+
+def secret_variables() -> list[str]:
+    """Return the names of the variables whose values are secret."""
+    sections: list[type[Section]] = [type(field.get_default()) for field in Settings.model_fields.values()]
+    found = [var_of(field) for section in sections for field in section.model_fields.values()]
+    return [var.name for var in found if var.secret]
 
 
 def doubts(settings: Settings) -> list[str]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr
 
+from pyoco_server.flows.environment import is_protected
 from pyoco_server.identifiers import HEADER_NAME, HOST, RESOURCE, SUBJECT_PREFIX, TAG, Rule
 from pyoco_server.logs.setup import TRUTH, level_named
 
@@ -22,6 +23,7 @@ SHORTEST_KEY: Final = 32
 
 _CALLABLES: Final = re.compile(r"!?[\w*]+(\.[\w*]+)*(:[\w*]+)?")
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::[0-9]{1,5})?", re.ASCII)
+_EXPOSED: Final = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*", re.ASCII)
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}", re.ASCII)
 
 
@@ -69,6 +71,16 @@ def _callables(value: Any) -> Any:  # noqa: ANN401 (pydantic checks what is no t
         if not _CALLABLES.fullmatch(pattern):
             raise ValueError(pattern)
     return patterns
+
+
+def _exposed_names(value: Any) -> Any:  # noqa: ANN401 (pydantic checks what is no text)
+    if not isinstance(value, str):
+        return value
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    for name in names:
+        if not _EXPOSED.fullmatch(name) or ("*" not in name and is_protected(name)):
+            raise ValueError(name)
+    return names
 
 
 def _seed(secret: SecretStr | None) -> SecretStr | None:
@@ -187,6 +199,14 @@ Callables = Annotated[
     tuple[str, ...],
     BeforeValidator(_callables),
     Allowed("patterns separated by commas: module, module:function or *, each with '!' in front to deny it"),
+]
+
+ExposedNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_exposed_names),
+    Allowed(
+        "names of variables separated by commas, '*' is any text; none of PYOCO_* and none that looks like a secret"
+    ),
 ]
 
 LogLevel = Annotated[

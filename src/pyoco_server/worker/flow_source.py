@@ -17,7 +17,8 @@ from pyoco_server.app.recovery.announced_flows import Announcement, announced
 from pyoco_server.errors import InvalidInputError, PyocoServerError
 from pyoco_server.flows.binding import bind, bind_available
 from pyoco_server.flows.callables import CallablePolicy
-from pyoco_server.flows.errors import CallableNotAllowedError, FlowError
+from pyoco_server.flows.environment import check_exposed
+from pyoco_server.flows.errors import CallableNotAllowedError, EnvironmentNotExposedError, FlowError
 from pyoco_server.flows.from_pyoco import Function, read_flow
 from pyoco_server.flows.model import FlowModel
 from pyoco_server.flows.names import check_names
@@ -43,6 +44,14 @@ class FlowNotFoundError(PyocoServerError):
     """The code of a run that fails with it."""
 
 
+class EnvironmentRefusedError(FlowNotFoundError):
+    """The flow.yaml lists an environment variable that this worker does not show."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0112"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0112"
+    code: ClassVar[str] = "ENVIRONMENT_NOT_EXPOSED"
+
+
 class CallableRefusedError(FlowNotFoundError):
     """The flow.yaml of a client names a function that this worker must not call."""
 
@@ -62,12 +71,16 @@ class FlowSource:
     """Resolves flows by name, and binds flow.yaml.
 
     ``policy`` says which functions a flow.yaml of a client may name; without it, only plug-ins. It does not apply to a
-    flow.yaml among the worker's own flows: that the operator has written.
+    flow.yaml among the worker's own flows: that the operator has written. ``expose_env`` are patterns of the
+    environment variables that any flow.yaml may see.
     """
 
-    def __init__(self, resolver: Resolver, policy: CallablePolicy | None = None) -> None:
+    def __init__(
+        self, resolver: Resolver, policy: CallablePolicy | None = None, *, expose_env: tuple[str, ...] = ()
+    ) -> None:
         self._resolver = resolver
         self._policy = policy or CallablePolicy()
+        self._expose_env = expose_env
 
     async def named(self, flow_name: str, *, is_started: bool = False) -> Resolved:
         """The flow of that name; FlowNotFoundError if there is none, and whatever the user's code raises.
@@ -86,9 +99,17 @@ class FlowSource:
             raise FlowNotFoundError(f"no flow is called '{flow_name}' here: {reason}") from cause
         if not isinstance(found, Flow | FlowModel):
             raise FlowNotFoundError(f"the resolver gave a {type(found).__name__} for '{flow_name}', not a Flow")
+        if isinstance(found, FlowModel) and not is_started:
+            self._check_environment(found)
         if flows is not None:
             return flows.read(flow_name, is_started=is_started)
         return _read(found, is_started=is_started)
+
+    def _check_environment(self, model: FlowModel) -> None:
+        try:
+            check_exposed(model.expose_env, self._expose_env)
+        except EnvironmentNotExposedError as error:
+            raise EnvironmentRefusedError(str(error)) from error
 
     async def announcement(self, wheels: Mapping[str, str]) -> Announcement | None:
         """Return what a worker announces of its flows; None if the resolver cannot enumerate them.
@@ -127,6 +148,7 @@ class FlowSource:
         model = read_flow_yaml(text, name=flow_name)
         if is_started:
             return model, await asyncio.to_thread(bind_available, model, policy=self._policy)
+        self._check_environment(model)
         try:
             return model, await asyncio.to_thread(bind, model, policy=self._policy)
         except CallableNotAllowedError as error:

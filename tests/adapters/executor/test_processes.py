@@ -27,6 +27,19 @@ def test_a_function_runs_in_another_process_and_its_result_comes_back() -> None:
     run(main)
 
 
+def test_a_child_gets_no_settings_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYOCO_AUTH_PEPPER", "pepper")
+    monkeypatch.setenv("MODEL_KEY", "of the task")
+
+    async def main() -> None:
+        slots = ProcessSlots(1)
+        assert await slots.run(os.getenv, ("PYOCO_AUTH_PEPPER",)) is None
+        assert await slots.run(os.getenv, ("MODEL_KEY",)) == "of the task"
+        await slots.close()
+
+    run(main)
+
+
 def test_children_are_started_when_needed_and_reused() -> None:
     async def main() -> None:
         slots = ProcessSlots(4)

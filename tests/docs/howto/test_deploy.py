@@ -75,7 +75,7 @@ def test_nats_takes_its_configuration() -> None:
 def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
     for unit in UNITS:
         text = re.sub(r"/opt/pyoco/bin/[\w-]+", "/bin/true", unit.read_text(encoding="utf-8"))
-        (tmp_path / unit.name.replace("@.", "@cpu.")).write_text(text.replace("User=pyoco", "User=root"))
+        (tmp_path / unit.name.replace("@.", "@cpu.")).write_text(re.sub(r"User=[\w-]+", "User=root", text))
     made = sorted(map(str, tmp_path.iterdir()))
     done = subprocess.run(  # noqa: S603 a program of the system
         ["systemd-analyze", "verify", *made],  # noqa: S607 wherever it is
@@ -96,6 +96,18 @@ def test_everything_has_the_time_it_needs_to_stop() -> None:
     for service in compose()["services"].values():
         assert service["stop_grace_period"] == f"{LONG_LIVED[service['command'][0]]}s"
     assert LONG_LIVED["pyoco-worker"] > Settings().worker.stop_timeout_sec
+
+
+def test_a_worker_gets_neither_the_pepper_nor_the_user_of_the_gateway() -> None:
+    units = {unit.name: unit.read_text(encoding="utf-8") for unit in UNITS}
+    users = {name: re.findall(r"^User=(.*)$", text, re.MULTILINE) for name, text in units.items()}
+    assert users["pyoco-worker@.service"] == ["pyoco-worker"]
+    assert ["pyoco-worker"] not in (users["pyoco-server.service"], users["nats.service"])
+    files = {name: re.findall(r"^EnvironmentFile=(.*)$", text, re.MULTILINE) for name, text in units.items()}
+    assert files["pyoco-worker@.service"] == ["/etc/pyoco/worker.env"]
+    assert files["pyoco-server.service"] == ["/etc/pyoco/gateway.env"]
+    assert "PEPPER" not in (DEPLOY / "systemd" / "worker.env.example").read_text(encoding="utf-8")
+    assert "PYOCO_AUTH_PEPPER" not in compose()["services"]["worker"]["environment"]
 
 
 def test_the_compose_file_fits_together() -> None:

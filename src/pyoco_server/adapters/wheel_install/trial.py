@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from pyoco_server.adapters.wheel_install import trial_child as wheel_install_trial_child
 from pyoco_server.adapters.wheel_install.pip import end_process
 from pyoco_server.app.ports.wheels import WheelInstallError
+from pyoco_server.flows.environment import environment_of_children
 
 _LONGEST_LINE: Final = 1 << 20
 
@@ -42,6 +44,7 @@ async def _ask(path: Sequence[str], modules: Sequence[str], deadline: float) -> 
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        env=environment_of_children(os.environ),
         limit=_LONGEST_LINE,
         start_new_session=True,
     )

@@ -5,8 +5,9 @@ a task stands in, so each place has a context of its own; two rounds of a parall
 """
 
 import copy
+import os
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pyoco.core.context import Context, LoopFrame  # type: ignore[import-untyped]  # pyoco ships no type information
@@ -37,6 +38,8 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
     _cancelled: bool
     _report: Progress
     _shield: Shield
+    _visible: Collection[str] | None = None
+    """The environment variables that expressions and inputs see; None: all."""
 
     @override
     def __post_init__(self) -> None:
@@ -54,6 +57,28 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
     def shared(self) -> dict[str, Any]:
         """Return the dictionaries that tasks read results from, by name."""
         return {"params": self.params, "results": self.results, "scratch": self.scratch}
+
+    def show_environment(self, visible: Collection[str] | None) -> None:
+        """Say which environment variables expressions and inputs see; None: all."""
+        self._visible = visible
+
+    @override
+    def env_data(self) -> dict[str, str]:
+        if self._visible is None:
+            every: dict[str, str] = super().env_data()
+            return every
+        shown: dict[str, str] = {name: os.environ[name] for name in self._visible if name in os.environ} | self.env
+        return shown
+
+    @override
+    def resolve(self, value: Any) -> Any:
+        if self._visible is None or not isinstance(value, str) or not value.startswith("$env."):
+            return super().resolve(value)
+        name = value.removeprefix("$env.")
+        found = self.env_data()
+        if name not in found:
+            raise KeyError(f"Environment variable '{name}' not found, or not shown by this worker.")
+        return found[name]
 
     def share_variables(self, own: Mapping[str, Any], shared: dict[str, Any]) -> None:
         """Loop variables belong to this place, any others to the run."""
@@ -98,7 +123,16 @@ class TaskContext(Context):  # type: ignore[misc]  # an untyped base
 class RunScope:
     """What all contexts of one run share."""
 
-    def __init__(self, run_id: str, flow_name: str, params: Mapping[str, Any], artifact_dir: str) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        flow_name: str,
+        params: Mapping[str, Any],
+        artifact_dir: str,
+        *,
+        visible: Collection[str] | None = None,
+    ) -> None:
+        """``visible`` are the environment variables that expressions and inputs see; None: all."""
         self.run = RunContext(run_id=run_id, flow_name=flow_name, params=dict(params))
         self.run.params = LazyDict(copy.deepcopy(dict(params)))  # the state has them too, and must not change with them
         self.results = LazyDict()
@@ -107,6 +141,7 @@ class RunScope:
         self.scratch = LazyDict()
         self.artifacts: dict[str, Any] = {}
         self._artifact_dir = artifact_dir
+        self._visible = visible
 
     @property
     def params(self) -> LazyDict:
@@ -128,6 +163,7 @@ class RunScope:
         for frame in place.frames:
             context.push_loop(LoopFrame(**frame))
         context.share_variables(place.variables, self.variables)
+        context.show_environment(self._visible)
         return context
 
     def note(self, task_name: str, state: TaskState) -> None:

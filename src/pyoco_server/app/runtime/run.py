@@ -54,6 +54,7 @@ from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.definitions import sha256_of
+from pyoco_server.flows.environment import visible_names
 from pyoco_server.flows.model import FlowModel, Isolation
 from pyoco_server.values.codec import carried, received
 
@@ -76,6 +77,8 @@ class RunServices(NamedTuple):
     """Wheels in use, as the log is to name them; they may change between runs."""
     isolation: Isolation | None = None
     """Where plain functions run whose task does not say."""
+    expose_env: tuple[str, ...] | None = None
+    """Patterns of the environment variables that a flow.yaml may see if it lists them; None: any it lists."""
 
 
 class CodeMissingError(PyocoServerError):
@@ -301,7 +304,10 @@ class Run:
         self._note_unused(given)
         artifacts = os.path.join(self._services.artifacts, self.run_id)  # noqa: PTH118 for every run: a Path takes far longer
         flow_name = self._execution.graph.graph_id if self._model is None else self._model.name
-        self._scope = RunScope(self.run_id, flow_name, {**self._plan.defaults, **given}, artifacts)
+        listed = () if self._model is None else self._model.expose_env
+        visible = visible_names(listed, self._services.expose_env)
+        params = {**self._plan.defaults, **given}
+        self._scope = RunScope(self.run_id, flow_name, params, artifacts, visible=visible)
         keeper = ResultKeeper(self._scope, self.run_id)
         deadlines = WaitDeadlines(self._services.clock, self._expire)
         listeners = (keeper.listen, deadlines.listen)

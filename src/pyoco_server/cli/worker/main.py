@@ -14,21 +14,21 @@ from typing import Final
 try:
     import msgspec
 
-    from pyoco_server.bootstrap import callable_policy, open_platform, open_worker, worker_options
+    from pyoco_server.bootstrap import flow_source, open_platform, open_worker, worker_options
     from pyoco_server.cli.server.supervised_worker import Supervisor
     from pyoco_server.cli.shared.errors import UsageError
     from pyoco_server.cli.shared.flag_settings import load_with_flags
     from pyoco_server.cli.shared.parsing import Parser, add_version, run_command_line
     from pyoco_server.cli.shared.signals import StopRequests, first_of, running
     from pyoco_server.cli.shared.startup import begin_logging, collect_less_often, opened
+    from pyoco_server.client.config import API_KEY_VARIABLE
     from pyoco_server.errors import InvalidInputError
     from pyoco_server.flows.model import Isolation
     from pyoco_server.identifiers import TAG, WORKER_ID
     from pyoco_server.logs import WORKER_SERVICE
-    from pyoco_server.settings import Settings
+    from pyoco_server.settings import Settings, secret_variables
     from pyoco_server.worker.flow_source import (
         Flows,
-        FlowSource,
         Resolver,
         ResolverError,
         discover,
@@ -115,10 +115,23 @@ def _run(arguments: argparse.Namespace) -> int:
         if isinstance(error, ResolverError):
             raise UsageError(str(error), example=_EXAMPLE) from error
         raise
+    _forget_secrets()
     if supervisor is not None:
         supervisor.wait_to_begin(origins)
     collect_less_often()
     return asyncio.run(_work(loaded.settings, options, fresh, _places(arguments), run_once=arguments.run_once))
+
+
+def _forget_secrets() -> None:
+    """Remove what only the platform may know from the environment, which the code of flows and its processes see."""
+    if os.environ.get("PYOCO_AUTH_PEPPER"):
+        _log.warning(
+            "PYOCO_AUTH_PEPPER is set for this worker, which does not need it: start it without, since the code of "
+            "flows can read what its process was started with",
+            extra={"action": "pepper_at_worker"},
+        )
+    for name in (*secret_variables(), API_KEY_VARIABLE):
+        os.environ.pop(name, None)
 
 
 def _found(fresh: FreshResolver, *, may_come: bool) -> Mapping[str, str]:
@@ -189,7 +202,7 @@ async def _work(
                 if not waiting.done():
                     return asked.exit_code
                 platform = waiting.result()
-        source = FlowSource(flows, callable_policy(settings, flows.modules))
+        source = flow_source(settings, flows, flows.modules)
         worker = await stack.enter_async_context(
             open_worker(platform, settings, options, source, places=places, on_new_code=flows.renew)
         )

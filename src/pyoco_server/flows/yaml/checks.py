@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from pyoco_server.flows.callables import CallablePolicy
+from pyoco_server.flows.environment import check_exposed
 from pyoco_server.flows.errors import (
     AnswerError,
     CallableNotAllowedError,
@@ -38,8 +39,12 @@ from pyoco_server.flows.prompts import check_prompt, has_templates
 _NOWHERE: Final = Origin(1, 1)
 
 
-def check_callables(model: FlowModel, policy: CallablePolicy) -> None:
-    """Refuse a flow with a function that no worker would call, as far as its name says: CallableNotAllowedError."""
+def check_reach(model: FlowModel, policy: CallablePolicy) -> None:
+    """Refuse a flow with a function that no worker would call, or a variable that none would show, by their names.
+
+    Raises CallableNotAllowedError and EnvironmentNotExposedError.
+    """
+    check_exposed(model.expose_env, None)
     for task in tasks_of(model):
         refusal = policy.refusal_by_name(task.callable) if task.callable is not None else None
         if refusal is not None:

@@ -10,7 +10,7 @@ from pyoco_server.core.json_codec import parse_object
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.callables import CallablePolicy
 from pyoco_server.flows.model import FlowModel
-from pyoco_server.flows.yaml.checks import check_callables, check_submitted
+from pyoco_server.flows.yaml.checks import check_reach, check_submitted
 from pyoco_server.flows.yaml.document import read_flow_yaml
 from pyoco_server.gateway.errors import YamlClosedError, YamlTooLargeError
 from pyoco_server.gateway.principal import PrincipalDep
@@ -29,6 +29,7 @@ _ERRORS = (
     "ERR-PYOCO-0105",
     "ERR-PYOCO-0110",
     "ERR-PYOCO-0111",
+    "ERR-PYOCO-0112",
     "ERR-PYOCO-0003",
 )
 
@@ -82,7 +83,7 @@ async def submit_yaml(
 def _model(text: str, flow_name: str, max_bytes: int, policy: CallablePolicy) -> FlowModel:
     model = read_flow_yaml(text, name=flow_name, max_bytes=max_bytes)
     check_submitted(model, params=model.defaults)
-    check_callables(model, policy)
+    check_reach(model, policy)
     return model
 
 

@@ -24,6 +24,7 @@ from pyoco_server.adapters.executor.messages import Messages, OnMessage
 from pyoco_server.adapters.executor.processes.child import LEAVE_SEC, Setup
 from pyoco_server.adapters.executor.processes.frames import FrameReader, Kind, frame
 from pyoco_server.adapters.executor.processes.main_module import refuse_while_importing_main
+from pyoco_server.flows.environment import environment_of_children
 
 # The search path comes first, so that the child finds this package and the user's exactly where the parent does.
 _PROGRAM = (
@@ -40,6 +41,7 @@ def launch(connection: socket.socket) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 (our own interpreter and program)
         command,
         stdin=subprocess.DEVNULL,
+        env=environment_of_children(os.environ),
         pass_fds=(fd,),
         # Its own group: Ctrl-C in a terminal reaches only the parent, and a kill also ends what a function started.
         process_group=0,
