@@ -7,6 +7,7 @@ a home directory stays as it is, and so do links and the files of other users.
 
 import logging
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,35 @@ def private_directory(path: Path) -> None:
 def private_file(path: Path) -> None:
     """Make an empty file that only its owner may read, unless there is a file."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+
+
+def write_once(path: Path, text: str) -> None:
+    """Write a private file, complete and durable, in a private directory; a file that is there stays."""
+    if path.exists():
+        return
+    private_directory(path.parent)
+    written = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(written, path)  # all of it at once, and never over a file that another process has just written
+    except FileExistsError:
+        return
+    finally:
+        written.unlink()
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the names in a directory durable: what depends on a file must not outlive it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def close_to_others(top: Path) -> int:

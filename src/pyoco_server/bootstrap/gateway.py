@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import random
 import secrets
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -14,12 +15,13 @@ from pyoco_server.adapters.jetstream.stores.in_flight_jobs import JetStreamInFli
 from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
 from pyoco_server.adapters.jetstream.stores.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.jetstream.stores.workers import JetStreamLiveness
-from pyoco_server.adapters.private_files import private_directory
+from pyoco_server.adapters.jetstream.transport.greeting import greeting_of
+from pyoco_server.adapters.private_files import private_directory, write_once
 from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.adapters.system import SystemClock, uuid_maker
 from pyoco_server.app.api_keys.cache import KeyCache
 from pyoco_server.app.api_keys.service import KeyService
-from pyoco_server.app.ports import SnapshotChange, head_of
+from pyoco_server.app.ports import SnapshotChange, UnavailableError, head_of
 from pyoco_server.app.recovery.dead_workers import DeadWorkers
 from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
@@ -33,7 +35,10 @@ from pyoco_server.gateway.exposure import check_exposure
 from pyoco_server.gateway.key_limits import KeyLimits
 from pyoco_server.gateway.live.snapshot_hub import SnapshotHub
 from pyoco_server.gateway.services import Services
+from pyoco_server.logs import log_error
 from pyoco_server.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 _CANCEL_AGAIN_SEC: Final = 0.25
 
@@ -63,6 +68,7 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
         SqliteRunIndex(_index_path(settings)) as index,
     ):
         limits = {"most": settings.http.watch_max_connections, "most_per_client": settings.http.watch_max_per_client}
+        await _protect_keys(platform, settings)
         run_log = run_log_of(platform, settings)
         listeners = _ChangeListeners(
             SnapshotHub(platform.snapshots.read, **limits), SnapshotLag(), ForeignWrites(run_log)
@@ -108,7 +114,7 @@ def _services(
         run_log=run_log,
         commands=RunCommands(run_log, platform.graphs),
         wheels=wheel_service_of(platform, settings),
-        key_ring=KeyCache(keys, clock, pepper=_pepper(settings)),
+        key_ring=KeyCache(keys, clock, pepper=_pepper(settings), closed=_ClosedBucketFiles(settings)),
         limits=KeyLimits(
             per_sec=settings.auth.rate_limit_per_sec, at_once=settings.auth.max_concurrent_requests_per_key
         ),
@@ -178,7 +184,52 @@ async def open_key_service(settings: Settings) -> AsyncIterator[KeyService]:
     """Open the service that issues keys; UnavailableError if NATS does not answer."""
     async with open_platform(settings, name="pyoco-server keys") as platform:
         store = JetStreamKeyStore(platform.connection, names_of(settings))
-        yield KeyService(store, SystemClock(), secrets.token_bytes, pepper=_pepper(settings))
+        yield _key_service(store, settings)
+
+
+class _ClosedBucketFiles:
+    """Remembers in the data directory which buckets of keys are closed to records without a seal."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = Path(settings.storage.data_dir)
+
+    def knows(self, mark: str) -> bool:
+        return self._file(mark).exists()
+
+    def remember(self, mark: str) -> None:
+        if self._folder.is_dir():  # a command that runs elsewhere leaves no directory behind
+            write_once(self._file(mark), "API keys without a seal are refused: see docs/security.md\n")
+
+    def _file(self, mark: str) -> Path:
+        return self._folder / f"keys-closed-{mark[:16]}"
+
+
+def _key_service(store: JetStreamKeyStore, settings: Settings) -> KeyService:
+    closed = _ClosedBucketFiles(settings)
+    return KeyService(store, SystemClock(), secrets.token_bytes, pepper=_pepper(settings), closed=closed)
+
+
+async def _protect_keys(platform: Platform, settings: Settings) -> None:
+    """Seal the keys of earlier versions; warn if nothing keeps a writer of NATS from raising the rights of a key."""
+    if settings.auth.mode == "none":
+        return
+    reasons = [] if _pepper(settings) else ["PYOCO_AUTH_PEPPER is not set, so any program can seal a record"]
+    greeting = await greeting_of(settings.nats.urls[0])
+    if greeting is not None and not greeting.auth_required:
+        reasons.append("NATS has no users, so every program that reaches it can write everything there")
+    for reason in reasons:
+        log_error(_log, "ERR-PYOCO-0141", action="keys_unprotected", level=logging.WARNING, reason=reason)
+    try:
+        sealed = await _key_service(JetStreamKeyStore(platform.connection, names_of(settings)), settings).seal_once()
+    except UnavailableError as error:
+        log_error(_log, "ERR-PYOCO-0140", action="keys_not_sealed", level=logging.WARNING, exc=error, one_line=True)
+        return
+    if sealed:
+        _log.info(
+            "sealed the API keys of an earlier version: %s; from now on no record without a seal counts",
+            ", ".join(key.api_key_id for key in sealed),
+            extra={"action": "keys_sealed", "count": len(sealed)},
+        )
 
 
 def _pepper(settings: Settings) -> bytes:

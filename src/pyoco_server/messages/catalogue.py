@@ -452,6 +452,26 @@ _ENTRIES: Final = (
         http_status=408,
         retryable=True,
     ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0140",
+        msg_id="MSG-PYOCO-0140",
+        ja="保存されている API key は無効です（署名がない、または一致しない）",
+        en="a stored API key does not count (its seal is missing or does not fit)",
+        action_ja="NATS に書き込めるユーザーを確認し、API key を再発行する。"
+        "旧バージョンの API key は pyoco-server keys seal で署名する",
+        action_en="check who may write to NATS, and issue the key again; 'pyoco-server keys seal' seals the keys of an "
+        "earlier version",
+        retryable=False,
+    ),
+    CatalogueEntry(
+        err_id="ERR-PYOCO-0141",
+        msg_id="MSG-PYOCO-0141",
+        ja="API key が NATS への書き込みから保護されていません",
+        en="INSECURE: API keys are not protected against programs that can write to NATS",
+        action_ja="PYOCO_AUTH_PEPPER を設定し、NATS にユーザーを設定する（docs/security.md）",
+        action_en="set PYOCO_AUTH_PEPPER, and give NATS users (docs/security.md)",
+        retryable=False,
+    ),
 )
 
 CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType({entry.err_id: entry for entry in _ENTRIES})

@@ -11,6 +11,7 @@ from pyoco_server.cli.server.main import main
 from pyoco_server.settings.section import var_of
 from tests.gateway.auth.routes import ROWS, every_route
 from tests.gateway.auth.test_every_route import ask
+from tests.gateway.auth.test_key_seals import as_record, attacking, status, without_seal
 from tests.gateway.auth.world import PEPPER, World
 
 Run = Callable[..., tuple[int, str, str]]
@@ -19,7 +20,13 @@ Run = Callable[..., tuple[int, str, str]]
 def environment(world: World) -> dict[str, str]:
     names = world.settings().names
     variables = {var_of(field).name: str(getattr(names, name)) for name, field in type(names).model_fields.items()}
-    return {**variables, "PYOCO_NATS_URL": world.nats_url, "PYOCO_AUTH_PEPPER": PEPPER, "PYOCO_LOAD_DOTENV": "0"}
+    return {
+        **variables,
+        "PYOCO_NATS_URL": world.nats_url,
+        "PYOCO_AUTH_PEPPER": PEPPER,
+        "PYOCO_DATA_DIR": str(world.directory),
+        "PYOCO_LOAD_DOTENV": "0",
+    }
 
 
 @pytest.fixture
@@ -160,3 +167,31 @@ def test_without_nats_it_says_so(run: Run) -> None:
     code, out, err = run("list", "--nats-url", "nats://127.0.0.1:1")
     assert (code, out) == (1, "")
     assert "cannot connect to NATS" in err
+
+
+def test_the_command_seals_what_the_operator_names(run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, late = without_seal(3)
+    created = answer(run("create", "--tenant", "acme", "--json"))
+    assert created["problem"] is None
+
+    async def restore() -> None:
+        async with attacking(world) as attacker:
+            await attacker.write(late.api_key_id, as_record(late))
+
+    asyncio.run(restore())
+    listed = {key["api_key_id"]: key for key in answer(run("list", "--json"))}
+    assert listed[late.api_key_id]["state"] == "refused"
+    assert "not sealed" in listed[late.api_key_id]["problem"]
+    assert answer(run("seal", "--json")) == []
+    [sealed] = answer(run("seal", late.api_key_id, "--json"))
+    assert (sealed["state"], sealed["tenant_id"]) == ("active", "acme")
+
+    async def used() -> int:
+        async with world.open() as gateway:
+            return await status(gateway, text)
+
+    assert asyncio.run(used()) == 200
+    monkeypatch.delenv("PYOCO_AUTH_PEPPER")
+    code, _, err = run("seal")
+    assert code == 1
+    assert "PYOCO_AUTH_PEPPER" in err

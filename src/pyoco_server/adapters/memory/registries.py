@@ -60,8 +60,11 @@ class MemoryGraphRegistry:
 class MemoryKeyStore:
     """Keys by id; the version counts all writes."""
 
+    name = "memory"
+
     def __init__(self) -> None:
         self._keys: dict[str, StoredKey] = {}
+        self._marks = frozenset[str]()
         self._writes = 0
 
     async def add(self, key: StoredKey) -> bool:
@@ -86,7 +89,12 @@ class MemoryKeyStore:
         version = str(self._writes)
         if known is not None and known.version == version:
             return known
-        return KeyRecords(version, [*self._keys.values()])
+        return KeyRecords(version, [*self._keys.values()], self._marks)
+
+    async def put_mark(self, mark: str) -> None:
+        """Store a mark that closes the bucket to records without a seal."""
+        self._marks |= {mark}
+        self._writes += 1
 
     def _put(self, key: StoredKey) -> None:
         self._keys[key.api_key_id] = key

@@ -7,14 +7,19 @@ key is accepted from the moment it was issued. While the store does not answer, 
 
 import asyncio
 import hmac
+import logging
 import math
 from typing import Final
 
 from pyoco_server.app.api_keys.errors import ApiKeyRefusedError
-from pyoco_server.app.api_keys.format import fingerprint, key_id_of
+from pyoco_server.app.api_keys.format import SEALED_ONLY, fingerprint, key_id_of, sealed_fingerprint
 from pyoco_server.app.api_keys.keys_051 import SlowHashes
+from pyoco_server.app.api_keys.seals import ClosedBuckets, KeySeals, NothingRemembered
 from pyoco_server.app.ports import Clock, UnavailableError
 from pyoco_server.app.ports.keys import KeyRecords, KeyStore, StoredKey
+from pyoco_server.logs import log_error
+
+_log = logging.getLogger(__name__)
 
 FRESH_SEC: Final = 0.25
 """Greatest age of the copy when a key is accepted: a revoked key is accepted for so long at most."""
@@ -25,8 +30,18 @@ _REFUSED: Final = "the API key is not valid"
 class KeyCache:
     """Recognises presented keys."""
 
-    def __init__(self, store: KeyStore, clock: Clock, *, pepper: bytes, fresh_sec: float = FRESH_SEC) -> None:
+    def __init__(
+        self,
+        store: KeyStore,
+        clock: Clock,
+        *,
+        pepper: bytes,
+        fresh_sec: float = FRESH_SEC,
+        closed: ClosedBuckets = NothingRemembered(),  # noqa: B008 (it has no state)
+    ) -> None:
         self._store = store
+        self._seals = KeySeals(pepper, store.name, closed)
+        self._reported = set[tuple[str, str]]()
         self._clock = clock
         self._pepper = pepper
         self._fresh_sec = fresh_sec
@@ -69,13 +84,13 @@ class KeyCache:
         """Return the key with this text, by the same steps whether there is such a key or not."""
         found = self._keys.get(key_id_of(presented) or "")
         shown = fingerprint(presented, self._pepper)
-        return found if self._knows(found, shown) else None
+        return found if self._knows(found, (shown, sealed_fingerprint(shown, self._pepper))) else None
 
-    def _knows(self, key: StoredKey | None, shown: str) -> bool:
+    def _knows(self, key: StoredKey | None, shown: tuple[str, str]) -> bool:
         """Return whether this is the fingerprint of the key's secret, or of the one before it."""
         retired = key.retired if key is not None else None
-        current = hmac.compare_digest(key.hmac if key is not None else self._no_hmac, shown)
-        before = hmac.compare_digest(retired.hmac if retired is not None else self._no_hmac, shown)
+        current = _is_one_of(key.hmac if key is not None else self._no_hmac, shown)
+        before = _is_one_of(retired.hmac if retired is not None else self._no_hmac, shown)
         if key is None:
             return False
         return current or (before and retired is not None and self._clock.now().timestamp() < retired.until)
@@ -105,6 +120,22 @@ class KeyCache:
             return failure
         if records is not self._records:
             self._records = records
-            self._keys = {key.api_key_id: key for key in records.keys}
+            self._seals.note(records)
+            self._keys = {key.api_key_id: key for key in records.keys if self._counts(key)}
         self._read_at = began
         return None
+
+    def _counts(self, key: StoredKey) -> bool:
+        """Return whether a stored record counts; report one that does not, once."""
+        problem = self._seals.problem(key)
+        if problem is None:
+            return True
+        if (key.api_key_id, problem) not in self._reported and not self._seals.is_of_another_pepper(key):
+            self._reported.add((key.api_key_id, problem))
+            log_error(_log, "ERR-PYOCO-0140", action="api_key_refused", api_key_id=key.api_key_id, reason=problem)
+        return False
+
+
+def _is_one_of(stored: str, shown: tuple[str, str]) -> bool:
+    """Compare with the fingerprint of the same kind, in a time that reveals nothing."""
+    return hmac.compare_digest(stored, shown[stored.startswith(SEALED_ONLY)])

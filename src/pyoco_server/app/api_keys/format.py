@@ -55,6 +55,18 @@ def fingerprint(presented: bytes, pepper: bytes) -> str:
     return hmac.digest(pepper, presented, hashlib.sha256).hex()
 
 
+SEALED_ONLY: Final = "sealed:"
+"""Begins the fingerprint of a key whose record was never without a seal."""
+
+
+def sealed_fingerprint(shown: str, pepper: bytes) -> str:
+    """Return the keyed hash that is stored in a sealed record: from it, ``fingerprint`` cannot be computed.
+
+    So a record of this version cannot be turned into one of an earlier version, which had no seal.
+    """
+    return SEALED_ONLY + hmac.digest(pepper, b"sealed " + shown.encode(), hashlib.sha256).hex()
+
+
 def pepper_mark(pepper: bytes) -> str:
     """Return a mark that differs between peppers and does not reveal the pepper."""
     return hmac.digest(pepper, b"pyoco-server pepper", hashlib.sha256).hex()[:8]

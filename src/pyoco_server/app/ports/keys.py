@@ -47,6 +47,10 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What verifies a key that 0.5.1 issued, instead of ``hmac``, which is empty then."""
     scopes_since: int = 0
     """0: ``scopes`` was chosen before there was the scope `yaml`, which `runs` opened then; 1: afterwards."""
+    in_closed_bucket: bool = False
+    """Whether it was sealed when records without a seal did not count any more."""
+    seal: str | None = None
+    """HMAC under the pepper over all other fields; None in a record of an earlier version."""
     defect: str | None = None
     """Why the key is never accepted and must be issued again; None for all keys but some of 0.5.1."""
 
@@ -64,10 +68,14 @@ class KeyRecords(NamedTuple):
 
     version: str
     keys: Sequence[StoredKey]
+    marks: frozenset[str] = frozenset()
+    """The marks that close the bucket to records without a seal, one for each pepper: anyone may have written them."""
 
 
 class KeyStore(Protocol):
-    """Stores API keys."""
+    """Stores API keys. ``name`` is that of the place: another place has another one."""
+
+    name: str
 
     async def add(self, key: StoredKey) -> bool:
         """Store a new key; False if its id is taken."""
@@ -78,6 +86,10 @@ class KeyStore(Protocol):
 
         ``change`` is called again whenever another process wrote first, so that no change is lost.
         """
+        ...
+
+    async def put_mark(self, mark: str) -> None:
+        """Store a mark that closes the bucket to records without a seal."""
         ...
 
     async def read(self, known: KeyRecords | None = None) -> KeyRecords:

@@ -14,6 +14,7 @@ from pyoco_server.app.api_keys.service import DEFAULT_SCOPES, IssuedKey, KeyServ
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.ports.keys import StoredKey
 from pyoco_server.cli.shared.argument_types import seconds
+from pyoco_server.cli.shared.errors import UsageError
 from pyoco_server.cli.shared.flag_settings import load_with_flags
 from pyoco_server.cli.shared.output import Column, joined, moment, note, print_json, print_table
 from pyoco_server.cli.shared.parsing import DONE
@@ -29,6 +30,7 @@ workers call). Give each program the scopes it needs.
 The commands connect to NATS (PYOCO_NATS_URL, --nats-url) and need the gateway's PYOCO_AUTH_PEPPER, if it has one.
 Changes apply to every gateway within a second."""
 _EXAMPLE: Final = "pyoco-server keys create --tenant acme --scope runs --name ci --expires 90d"
+_SEAL_EXAMPLE: Final = "PYOCO_AUTH_PEPPER=… pyoco-server keys seal"
 _WHERE: Final = (
     "--nats-url or PYOCO_NATS_URL is the address of NATS; 'pyoco-server dev' shows the one of its own when it starts"
 )
@@ -77,6 +79,10 @@ def add_to(subcommands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     revoke.add_argument("api_key_id", metavar="API_KEY_ID")
     rotate = _action(actions, "rotate", "give a key a new secret", _rotate)
     rotate.add_argument("api_key_id", metavar="API_KEY_ID")
+    seal = _action(actions, "seal", "accept keys of an earlier version whose records have no seal", _seal)
+    seal.add_argument(
+        "api_key_id", metavar="API_KEY_ID", nargs="*", help="seal these as they are (all, if none was sealed before)"
+    )
     rotate.add_argument(
         "--keep-old-for", metavar="SEC", type=seconds, default=0.0, help="how long the old secret stays valid (0)"
     )
@@ -132,6 +138,8 @@ async def _list(arguments: argparse.Namespace, service: KeyService) -> None:
         for key in keys:
             if key["defect"] is not None:
                 note(f"{key['api_key_id']} must be issued again: {key['defect']}")
+            elif key["problem"] is not None:
+                note(f"{key['api_key_id']} is refused: {key['problem']}")
 
 
 async def _revoke(arguments: argparse.Namespace, service: KeyService) -> None:
@@ -144,6 +152,19 @@ async def _revoke(arguments: argparse.Namespace, service: KeyService) -> None:
 
 async def _rotate(arguments: argparse.Namespace, service: KeyService) -> None:
     _print_issued(await service.rotate(arguments.api_key_id, keep_old_sec=arguments.keep_old_for), service, arguments)
+
+
+async def _seal(arguments: argparse.Namespace, service: KeyService) -> None:
+    """Seal the named keys, for which the operator vouches; without names, the keys of an earlier version, once."""
+    if not service.has_pepper:
+        raise UsageError("keys seal: set PYOCO_AUTH_PEPPER to that of the gateway", example=_SEAL_EXAMPLE)
+    named: list[str] = arguments.api_key_id
+    sealed = [await service.seal(key_id) for key_id in named] if named else await service.seal_once()
+    shown = [_shown(key, service, arguments) for key in sealed]
+    if arguments.json:
+        print_json(shown)
+    else:
+        print_table([*_COLUMNS], shown, empty="no key was sealed: all that count have a seal")
 
 
 def _print_issued(issued: IssuedKey, service: KeyService, arguments: argparse.Namespace) -> None:
@@ -165,6 +186,7 @@ def _shown(key: StoredKey, service: KeyService, arguments: argparse.Namespace) -
         "state": service.state_of(key),
         "issued_by": "0.5.1" if key.slow is not None else None,
         "defect": key.defect,
+        "problem": service.problem_of(key),
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,

@@ -1,5 +1,6 @@
 """API keys in a KV bucket: one record for each key, under its public id; records of 0.5.1 stay as they are."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -20,6 +21,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_TRIES: Final = 100
 _LOOKS: Final = 3
+_MARK: Final = "_closed_"
+"""Begins the keys of marks; no id of an API key begins so."""
 
 _decoder = msgspec.json.Decoder(StoredKey)
 
@@ -28,6 +31,7 @@ class JetStreamKeyStore:
     """API keys in their bucket."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
+        self.name = names.auth_bucket
         self._connection = connection
         self._stream = kv_stream(names.auth_bucket)
         self._keys = kv_subject(names.auth_bucket, "")
@@ -69,13 +73,20 @@ class JetStreamKeyStore:
             return known
         newest = await self._leader.last(f"{self._keys}>")
         for _ in range(_LOOKS):
-            found, reached = await self._read_all()
+            found, marks, reached = await self._read_all()
             if newest is None or reached >= newest.sequence:
-                return KeyRecords(version, found)
+                return KeyRecords(version, found, marks)
         raise UnavailableError("the API keys could not be read up to the newest; a replica lags behind")
 
-    async def _read_all(self) -> tuple[list[StoredKey], int]:
-        """Return the keys and the newest sequence among them; a key that changes meanwhile is read again at the end."""
+    async def put_mark(self, mark: str) -> None:
+        """Store a mark that closes the bucket to records without a seal."""
+        token = f"{_MARK}{mark[:16]}"
+        stored = await self._bucket.look(token, newest=True)
+        with contextlib.suppress(ChangedError):  # another process has just written it
+            await self._bucket.put(token, mark.encode(), after=stored.revision)
+
+    async def _read_all(self) -> tuple[list[StoredKey], frozenset[str], int]:
+        """Return the keys, the marks and the newest sequence; a key that changes meanwhile is read again at the end."""
         found, reached = dict[str, bytes | None](), 0
         while True:
             page = await self._reader.page(f"{self._keys}>", start=reached + 1)
@@ -83,8 +94,10 @@ class JetStreamKeyStore:
                 found[message.subject.removeprefix(self._keys)] = entry_of(message).data
                 reached = message.sequence
             if not page.messages or page.left == 0:
-                keys = [_key(token, data) for token, data in found.items()]
-                return [key for key in keys if key is not None], reached
+                keys = [_key(token, data) for token, data in found.items() if not token.startswith(_MARK)]
+                marks = [data for token, data in found.items() if data is not None and token.startswith(_MARK)]
+                shown = frozenset(data.decode(errors="replace") for data in marks)
+                return [key for key in keys if key is not None], shown, reached
 
     async def _version(self) -> str:
         """Return a text that differs after every change, also if the bucket was recreated or messages were removed."""

@@ -26,6 +26,9 @@ class _Record(msgspec.Struct, kw_only=True):
     hash_b64: str
     created_at: float | None = None
     revoked_at: float | None = None
+    in_closed_bucket: bool | msgspec.UnsetType = msgspec.UNSET
+    seal: str | msgspec.UnsetType = msgspec.UNSET
+    """Ours: 0.5.1 reads a record with more fields, and drops them when it writes it."""
 
 
 _decoder = msgspec.json.Decoder(_Record)
@@ -62,6 +65,8 @@ def decoded(data: bytes) -> StoredKey:
         created_at=record.created_at or 0.0,
         revoked_at=record.revoked_at,
         slow=slow,
+        in_closed_bucket=record.in_closed_bucket is True,
+        seal=record.seal or None,
         defect=defect,
     )
 
@@ -79,5 +84,7 @@ def encoded(key: StoredKey) -> bytes:
         hash_b64=key.slow.hash_b64,
         created_at=key.created_at,
         revoked_at=key.revoked_at,
+        in_closed_bucket=key.in_closed_bucket or msgspec.UNSET,
+        seal=key.seal or msgspec.UNSET,
     )
     return msgspec.json.encode(record)
