@@ -20,8 +20,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, PersistMode, RetentionPolicy,
 
 from bench.peers import proc
 from bench.peers.programs.client_loop import many
-from pyoco_server.adapters.nats_server import Durability, NatsServer
-from pyoco_server.adapters.nats_server.config import SyncedBy
+from pyoco_server.adapters.jetstream.durability.policy import Durability, SyncedBy
+from pyoco_server.adapters.nats_server import NatsServer
 
 RUNS = 600
 SINGLE = 60

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bench.peers.stand import NATS, START_SEC, Stand, answering, free_ports, listening, standing
-from pyoco_server.adapters.nats_server import Durability
+from pyoco_server.adapters.jetstream.durability.policy import Durability
 
 BIN = Path(sys.executable).parent
 GATEWAY = "gateway"

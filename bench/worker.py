@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bench.engine import chain, nothing_async
 from bench.floor import SLOTS, WARM_UP, Measured, floor, measure, until
-from pyoco_server.adapters.nats_server import Durability, NatsServer
+from pyoco_server.adapters.jetstream.durability.policy import Durability
+from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.app.runs.submit import Submission
 from pyoco_server.bootstrap import open_platform, open_worker, submitter, worker_options
 from pyoco_server.cli.shared.startup import collect_less_often

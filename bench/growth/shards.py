@@ -12,7 +12,7 @@ from bench.floor import BODY, connected, raw_server
 from bench.growth.curves import Plot, Points
 from bench.peers.programs.client_loop import many
 from bench.rows import Size
-from pyoco_server.adapters.nats_server import Durability
+from pyoco_server.adapters.jetstream.durability.policy import Durability
 
 SHARDS = (1, 2, 4, 8)
 AT_A_TIME = 64

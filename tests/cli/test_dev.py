@@ -90,6 +90,7 @@ def test_dev_prints_its_addresses_and_runs_every_flow_of_its_files(tmp_path: Pat
     port = free_port()
     with serving(tmp_path, "dev", "flows.py", "nightly.yaml", "--port", str(port), port=port) as served:
         _prints(served, f"  try        pyoco-client --server {served.url} submit greeting --wait\n")
+        _prints(served, "  durability nothing is synced before it is confirmed: PYOCO_DURABILITY is fast")
         for flow_name in ("greeting", "farewell", "from-yaml", "nightly"):
             _completes(served.url, flow_name)
         code, output = served.stop(signal.SIGINT)

@@ -1,12 +1,15 @@
 """Command lines of 0.5.1, and the hints of ``up`` beside another NATS server."""
 
+import asyncio
 import socket
 import threading
 from pathlib import Path
 
 import httpx
 import pytest
+from nats.js.api import PersistMode, StreamConfig
 
+from pyoco_server.adapters.jetstream.durability.connection import connect
 from pyoco_server.cli.server import main as server
 from tests.adapters.real_nats import NatsServer
 from tests.cli.serving import free_port, run_to_its_end, serving
@@ -16,7 +19,12 @@ def test_options_without_a_subcommand_start_the_gateway(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path, "--port", str(port), "--nats-client-port", str(free_port()), port=port) as served:
         assert httpx.get(f"{served.url}/health/ready").status_code == 200
-        assert served.stop()[0] == 0
+        code, output = served.stop()
+    assert code == 0
+    assert [
+        line for line in output.splitlines() if '"durability_policy"' in line and "PYOCO_DURABILITY is fast" in line
+    ]
+    assert output.count('"durability_policy"') == 1
 
 
 def test_no_arguments_start_the_gateway(tmp_path: Path) -> None:
@@ -25,7 +33,24 @@ def test_no_arguments_start_the_gateway(tmp_path: Path) -> None:
         NatsServer(tmp_path) as nats,
         serving(tmp_path, port=port, PYOCO_HTTP_PORT=str(port), PYOCO_NATS_URL=nats.url) as served,
     ):
-        assert served.stop()[0] == 0
+        code, output = served.stop()
+    assert code == 0
+    assert output.count('"durability_policy"') == 1
+    assert "'jetstream { sync_interval: always }'" in output
+
+
+def test_a_nats_that_confirms_before_it_writes_is_refused(tmp_path: Path) -> None:
+    async def make_stream(url: str) -> None:
+        async with await connect(url, name="test") as connection:
+            config = StreamConfig(name="PYOCO_EVENTS", subjects=["pyoco.events.>"], persist_mode=PersistMode.ASYNC)
+            await connection.js.add_stream(config)
+
+    with NatsServer(tmp_path) as nats:
+        asyncio.run(make_stream(nats.url))
+        ended = run_to_its_end(tmp_path, "up", "--nats-url", nats.url, "--port", str(free_port()))
+    assert ended.returncode == 1
+    assert "error: The stream 'PYOCO_EVENTS' has persist_mode 'async'" in ended.stderr
+    assert "[MSG-PYOCO-0125/ERR-PYOCO-0125]" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ class Reader:
             READER_VARIABLES=str(self._desk / "variables"),
             PYOCO_HTTP_PORT=str(port),
             PYOCO_SERVER_URL=self._url,
+            PYOCO_DURABILITY="sync",  # the default: what a reader sees
             **variables,
         )
         self._environment = {name: value for name, value in own.items() if not name.startswith("PYTEST_")}

@@ -60,13 +60,18 @@ class _ChangeListeners(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def open_gateway(settings: Settings) -> AsyncIterator[Services]:
-    """Open everything that a gateway serves with; its index and its background loops run until it is closed."""
+async def open_gateway(settings: Settings, *, reports_durability: bool = True) -> AsyncIterator[Services]:
+    """Open everything that a gateway serves with; its index and its background loops run until it is closed.
+
+    A command that starts NATS itself has reported the durability policy already.
+    """
     check_exposure(settings)
     async with (
         open_platform(settings, name="pyoco-server") as platform,
         SqliteRunIndex(_index_path(settings)) as index,
     ):
+        if reports_durability:
+            platform.durability.report()
         limits = {"most": settings.http.watch_max_connections, "most_per_client": settings.http.watch_max_per_client}
         await _protect_keys(platform, settings)
         run_log = run_log_of(platform, settings)

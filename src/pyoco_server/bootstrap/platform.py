@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.durability.policy import DurabilityPolicy, policy_of_connected
+from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing
 from pyoco_server.adapters.jetstream.primitives.names import Names
 from pyoco_server.adapters.jetstream.primitives.provisioning import Replicated, provision, set_replicas
 from pyoco_server.adapters.jetstream.stores.dead_letters import JetStreamDeadLetters
@@ -36,6 +38,8 @@ class Platform(NamedTuple):
     graphs: JetStreamGraphRegistry
     wheels: JetStreamWheelRegistry
     wheel_history: JetStreamWheelHistory
+    durability: DurabilityPolicy
+    """Which side syncs acknowledged data to the disk, as far as this connection shows it."""
 
 
 def names_of(settings: Settings) -> Names:
@@ -96,10 +100,19 @@ async def open_platform(settings: Settings, *, name: str) -> AsyncIterator[Platf
             JetStreamGraphRegistry(connection, names),
             JetStreamWheelRegistry(connection, names),
             JetStreamWheelHistory(connection, names),
+            _durability(connection, names),
         )
     finally:
         await queue.close()
         await connection.close()
+
+
+def _durability(connection: Connection, names: Names) -> DurabilityPolicy:
+    return policy_of_connected(
+        leaves_syncing=leaves_syncing(connection.nc.server_name),
+        version=str(connection.nc.connected_server_version),
+        replicas=names.replicas,
+    )
 
 
 async def give_replicas(settings: Settings, count: int) -> list[Replicated]:

@@ -413,6 +413,15 @@ _ENTRIES: Final = (
         retryable=False,
     ),
     CatalogueEntry(
+        err_id="ERR-PYOCO-0125",
+        msg_id="MSG-PYOCO-0125",
+        ja="NATSのストリームは確定したデータを失うことがあります",
+        en="a stream of NATS can lose confirmed data",
+        action_ja="persist_mode が default のストリームに移す",
+        action_en="move its messages to a stream whose persist_mode is default",
+        retryable=False,
+    ),
+    CatalogueEntry(
         err_id="ERR-PYOCO-0130",
         msg_id="MSG-PYOCO-0130",
         ja="別のサイトのページからのリクエストは受け付けません",

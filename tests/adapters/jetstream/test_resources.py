@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from nats.js.api import RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import PersistMode, RetentionPolicy, StorageType, StreamConfig
 
 from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
+from pyoco_server.adapters.jetstream.durability.policy import StreamNotDurableError
 from pyoco_server.adapters.jetstream.primitives.names import Names
-from pyoco_server.adapters.jetstream.primitives.provisioning import ResourceMismatchError, provision
+from pyoco_server.adapters.jetstream.primitives.provisioning import ResourceMismatchError, provision, wanted_streams
 from pyoco_server.adapters.jetstream.stores.event_log import JetStreamEventLog
 from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
 from pyoco_server.app.ports import UnavailableError
@@ -171,6 +172,37 @@ def test_existing_streams_without_direct_access_are_usable(
     warned = [record for record in caplog.records if record.levelname == "WARNING"]
     actions = [getattr(record, "action", None) for record in warned]
     assert sorted(map(str, actions)) == ["stream_without_direct_access"] * 2 + ["stream_without_republish"]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_streams_that_confirm_before_they_write_are_refused(jetstream: JetStream, number: int) -> None:
+    async def body() -> None:
+        names = jetstream.names
+        wanted = list(wanted_streams(names))[number]
+        wanted.persist_mode = PersistMode.ASYNC
+        wanted.allow_msg_ttl = None
+        async with await connect(jetstream.server.url, name="test") as connection:
+            await connection.js.add_stream(wanted)
+            with pytest.raises(StreamNotDurableError, match=f"'{wanted.name}' has persist_mode 'async'") as caught:
+                await provision(connection, names)
+            assert caught.value.err_id == "ERR-PYOCO-0125"
+            assert (await connection.js.stream_info(str(wanted.name))).config.persist_mode == "async"
+
+    asyncio.run(body())
+
+
+def test_streams_kept_in_memory_are_reported(jetstream: JetStream, caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        names = jetstream.names
+        [events, *_] = wanted_streams(names)
+        events.storage = StorageType.MEMORY
+        async with await connect(jetstream.server.url, name="test") as connection:
+            await connection.js.add_stream(events)
+            await provision(connection, names)
+
+    asyncio.run(body())
+    [warning] = [record for record in caplog.records if record.__dict__.get("action") == "stream_in_memory"]
+    assert warning.__dict__["resource"] == jetstream.names.events_stream
 
 
 def test_provision_names_subjects_of_another_stream(jetstream: JetStream) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.adapters.nats_server import Durability, NatsServer
+from pyoco_server.adapters.jetstream.durability.policy import Durability
+from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.adapters.nats_server.config import GO_VARIABLE, environment, processors_here
 from tests.adapters.nats_server.servers import run
 

@@ -11,9 +11,10 @@ from typing import cast
 import nats
 import pytest
 
+from pyoco_server.adapters.jetstream.durability.policy import Durability, SyncedBy
 from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing, streams_dir
-from pyoco_server.adapters.nats_server import Durability, NatsServer, ServerCommand, nats_server_command
-from pyoco_server.adapters.nats_server.config import Configuration, SyncedBy
+from pyoco_server.adapters.nats_server import NatsServer, ServerCommand, nats_server_command
+from pyoco_server.adapters.nats_server.config import Configuration
 from tests.adapters.executor.leaks import is_gone
 from tests.adapters.nats_server.servers import announced, left_in, run, signal_to, store, stored, taken_port
 from tests.waiting import wait_until
@@ -205,13 +206,6 @@ def test_clients_learn_where_to_sync_from_the_name_of_the_server(tmp_path: Path)
             assert list(announced(data_dir)) == ["nats"]  # and no monitoring
 
     run(main)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])  # noqa: S104 (not started)
-def test_a_server_that_other_machines_reach_syncs_by_itself(tmp_path: Path, host: str) -> None:
-    assert NatsServer(tmp_path, host=host).synced_by == "server"
-    assert NatsServer(tmp_path, host=host, durability="fast").synced_by == "none"
-    assert NatsServer(tmp_path).synced_by == "clients"
 
 
 def test_the_name_of_the_server_has_the_place_of_the_store(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The embedded NATS server: this process starts, supervises and stops it; its data stays in a directory."""
 
-from pyoco_server.adapters.nats_server.config import Durability
 from pyoco_server.adapters.nats_server.errors import (
     DirectoryInUseError,
     DirectoryUnusableError,
@@ -19,7 +18,6 @@ from pyoco_server.adapters.nats_server.server import NatsServer, RestartPolicy
 __all__ = [
     "DirectoryInUseError",
     "DirectoryUnusableError",
-    "Durability",
     "ExecutableMissingError",
     "ExecutableUnusableError",
     "NatsServer",

@@ -3,15 +3,9 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-Durability = Literal["sync", "fast"]
-"""``sync``: acknowledged data is on the disk. ``fast``: it is there within two minutes, the server's default."""
-
-SyncedBy = Literal["server", "clients", "none"]
-"""Which side syncs acknowledged data to the disk: the server, message by message, or its clients, for many messages at
-a time, before they rely on it. Clients read it from the server's name: see ``jetstream.durability.server_name``.
-"""
+from pyoco_server.adapters.jetstream.durability.policy import SyncedBy
 
 MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 """One commit is one message, results included. 8 MiB is the largest value that the server's documentation advises."""

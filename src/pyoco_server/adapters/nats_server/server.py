@@ -7,8 +7,16 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from pyoco_server.adapters.jetstream.durability.server_name import name_for_store
-from pyoco_server.adapters.nats_server.config import Configuration, Durability, SyncedBy, environment, processors_here
+from pyoco_server.adapters.jetstream.durability.policy import (
+    LOOPBACK,
+    Durability,
+    DurabilityPolicy,
+    SyncedBy,
+    fallback,
+    policy_of_embedded,
+)
+from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing, name_for_store
+from pyoco_server.adapters.nats_server.config import Configuration, environment, processors_here
 from pyoco_server.adapters.nats_server.directory import (
     DataDirectory,
     remove_unfinished_streams,
@@ -26,12 +34,11 @@ from pyoco_server.adapters.nats_server.errors import (
 )
 from pyoco_server.adapters.nats_server.exec_with_parent import CANNOT_EXECUTE
 from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_server_command
-from pyoco_server.adapters.nats_server.probe import NotReadyError, stream_names
+from pyoco_server.adapters.nats_server.probe import NotReadyError, ReadyServer, ready_server
 from pyoco_server.adapters.nats_server.process import ServerProcess
 
 _log = logging.getLogger(__name__)
 
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (where to reach a server that listens everywhere)
 
 
@@ -51,23 +58,13 @@ class RestartPolicy(NamedTuple):
         return min(self.first_delay_sec * 2.0 ** (quick_deaths - 1), self.max_delay_sec)
 
 
-def _who_syncs(durability: Durability, host: str) -> SyncedBy:
-    """Decide which side syncs: clients of a server that only this machine can reach can sync its files.
-
-    Only on Linux, where the behaviour of these files is known.
-    """
-    if durability == "fast":
-        return "none"
-    return "clients" if sys.platform == "linux" and host in _LOOPBACK else "server"
-
-
 class NatsServer:
     """A NATS server with JetStream on a data directory. Belongs to one event loop; may be started again when stopped.
 
-    Port 0 is any free one, and stays the same over restarts. The default of ``synced_by`` follows from the durability
-    and from which machines can reach the server; if clients sync, the server's name says so, in place of
-    ``server_name``. ``command`` runs the server in another way than directly. If this process dies without stopping it,
-    Linux ends the server; on other systems it continues, and the next start on the same directory names its process.
+    Port 0 is any free one, and stays the same over restarts. Without ``synced_by`` the durability policy decides who
+    syncs (``jetstream.durability.policy``); if clients sync, the server's name says so, in place of ``server_name``.
+    ``command`` runs the server in another way than directly. If this process dies without stopping it, Linux ends the
+    server; on other systems it continues, and the next start on the same directory names its process.
     """
 
     def __init__(  # noqa: PLR0913 the settings of a server
@@ -88,7 +85,10 @@ class NatsServer:
         if not 0 <= port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {port}")
         self._directory = DataDirectory(data_dir)
-        self._wanted = Configuration(host, port, synced_by or _who_syncs(durability, host), server_name, http_port)
+        self._durability: Durability = durability
+        self._asked_for = DurabilityPolicy(synced_by, "this was asked for") if synced_by else None
+        self._policy: DurabilityPolicy | None = None
+        self._wanted = Configuration(host, port, "server", server_name, http_port)
         self._configuration = self._wanted
         self._command = command
         self._start_timeout_sec = start_timeout_sec
@@ -108,9 +108,11 @@ class NatsServer:
         return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"
 
     @property
-    def synced_by(self) -> SyncedBy:
-        """Which side syncs acknowledged data to the disk."""
-        return self._wanted.synced_by
+    def policy(self) -> DurabilityPolicy:
+        """Which side syncs acknowledged data to the disk. Known after the start; a restart can change it."""
+        if self._policy is None:
+            raise RuntimeError("The NATS server has no durability policy yet: start it first.")
+        return self._policy
 
     @property
     def pid(self) -> int | None:
@@ -131,9 +133,7 @@ class NatsServer:
             if self._supervision is not None:
                 raise RuntimeError("The NATS server is already started.")
             command = self._command or nats_server_command()
-            self._configuration = self._wanted
-            if self._wanted.synced_by == "clients":
-                self._configuration = self._wanted._replace(server_name=name_for_store(self._directory.path))
+            self._configuration, self._policy = self._wanted, None
             await self._directory.claim()
             try:
                 process = await self._launch(command)
@@ -227,6 +227,40 @@ class NatsServer:
         await asyncio.sleep(delay_sec)
 
     async def _launch(self, command: ServerCommand) -> ServerProcess:
+        """Start the server as the durability policy demands; nothing runs if this raises."""
+        version = await command.server_version()
+        policy = self._asked_for or policy_of_embedded(
+            self._durability, host=self._wanted.host, platform=sys.platform, version=version
+        )
+        self._adopt(policy)
+        process, ready = await self._launch_once(command)
+        problem = self._distrust(version, ready) if policy.synced_by == "clients" else None
+        if problem is not None:
+            await self._end_process()
+            policy = fallback(problem)
+            self._adopt(policy)
+            process, _ = await self._launch_once(command)
+        if policy != self._policy:
+            policy.report()
+        self._policy = policy
+        return process
+
+    def _adopt(self, policy: DurabilityPolicy) -> None:
+        """Configure the next start. The name stays the same over restarts, as long as clients sync."""
+        name, by_clients = self._configuration.server_name, policy.synced_by == "clients"
+        if not by_clients:
+            name = self._wanted.server_name
+        elif not leaves_syncing(name):
+            name = name_for_store(self._directory.path)
+        self._configuration = self._configuration._replace(synced_by=policy.synced_by, server_name=name)
+
+    def _distrust(self, version: str | None, ready: ReadyServer) -> str | None:
+        """Return why clients must not sync the files of this server; None if they may."""
+        if ready.version != version:
+            return f"the program says that it is nats-server {version}, and the server that it is {ready.version}"
+        return None
+
+    async def _launch_once(self, command: ServerCommand) -> tuple[ServerProcess, ReadyServer]:
         """Start the server once and wait until it is ready; nothing runs if this raises."""
         unfinished = remove_unfinished_streams(self._directory.path)
         if unfinished:
@@ -248,21 +282,22 @@ class NatsServer:
                         os.environ,
                         processors=processors_here(),
                         synced_by=self._configuration.synced_by,
-                        is_for_others=self._configuration.host not in _LOOPBACK,
+                        is_for_others=self._configuration.host not in LOOPBACK,
                     ),
                 )
             except OSError as error:  # no memory, no more processes
                 raise ServerDiedError(f"could not be started ({error})", "") from error
         try:
             self._directory.note_server(self._process.pid)
-            self._check_store(stored, await self._until_ready(self._process))
+            ready = await self._until_ready(self._process)
+            self._check_store(stored, ready.streams)
         except BaseException:
             await self._end_process()
             raise
-        return self._process
+        return self._process, ready
 
-    async def _until_ready(self, process: ServerProcess) -> frozenset[str]:
-        """Ask until the server answers, dies, or time is up; return the streams it has."""
+    async def _until_ready(self, process: ServerProcess) -> ReadyServer:
+        """Ask until the server answers, dies, or time is up; return its answer."""
         missing = "it does not listen"
         try:
             async with asyncio.timeout(self._start_timeout_sec):
@@ -272,7 +307,7 @@ class NatsServer:
                         self._configuration = self._configuration._replace(port=port)
                         missing = "JetStream does not answer"
                         try:
-                            return await stream_names(self._reachable_host, port)
+                            return await ready_server(self._reachable_host, port)
                         except NotReadyError as error:
                             missing = f"JetStream does not answer ({error})"
                     await asyncio.sleep(0.01)

@@ -133,12 +133,14 @@ async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
         async with asked.cutting_short():
             await stack.enter_async_context(nats)
             create_result_key(Path(settings.storage.data_dir))
-            services = await stack.enter_async_context(open_gateway(with_nats(settings, nats.url)))
+            services = await stack.enter_async_context(
+                open_gateway(with_nats(settings, nats.url), reports_durability=False)
+            )
             gateway = GatewayServer(services, command=" ".join(["pyoco-server dev", *arguments.files]))
             serving = await stack.enter_async_context(gateway.running())
         if asked.is_set():
             return asked.exit_code
-        printer.is_up(nats.url, asks_for_keys=settings.auth.mode != "none")
+        printer.is_up(nats.url, nats.policy.line, asks_for_keys=settings.auth.mode != "none")
         worker = DevWorker(arguments.files, nats.url, printer)
         async with running(worker.keep(stays=stays)) as working:
             if arguments.submit:

@@ -24,12 +24,13 @@ class DevConsole:
         self._url = url
         self._shown: Mapping[str, str] | None = None
 
-    def is_up(self, nats_url: str, *, asks_for_keys: bool) -> None:
+    def is_up(self, nats_url: str, durability: str, *, asks_for_keys: bool) -> None:
         """Print the addresses; everything but the worker is running."""
         self._say(Text.assemble(("pyoco-server", "bold"), f" is at {self._url}; Ctrl-C stops everything"))
         self._item("dashboard", f"{self._url}/")
         self._item("API", f"{self._url}/docs")
         self._item("NATS", f"{nats_url}  (for more workers)")
+        self._item("durability", durability)
         if asks_for_keys:
             make = f"pyoco-server keys create --tenant NAME --nats-url {nats_url}"
             self._item("keys", f"asked for (PYOCO_HTTP_AUTH_MODE, perhaps in .env): {make}")

@@ -90,7 +90,7 @@ class GatewayServer:
 
 
 @contextlib.asynccontextmanager
-async def gateway_on(settings: Settings) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def gateway_on(settings: Settings, *, has_own_nats: bool) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Run the gateway; when one of the tasks ends, the gateway has ended.
 
     Without NATS it listens, answers that NATS is not available, and serves as soon as it can connect.
@@ -98,7 +98,7 @@ async def gateway_on(settings: Settings) -> AsyncIterator[list[asyncio.Task[None
     async with contextlib.AsyncExitStack() as stack:
         given: Services | Awaited
         try:
-            given = await stack.enter_async_context(open_gateway(settings))
+            given = await stack.enter_async_context(open_gateway(settings, reports_durability=not has_own_nats))
         except NotLetInError:
             raise
         except UnavailableError as error:

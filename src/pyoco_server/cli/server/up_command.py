@@ -98,7 +98,7 @@ async def _serve(arguments: argparse.Namespace, settings: Settings) -> int:
     async with AsyncExitStack() as stack:
         async with asked.cutting_short():  # indexing very many runs takes long
             connected, supervision = await stack.enter_async_context(_nats(arguments, settings))
-            serving = await stack.enter_async_context(gateway_on(connected))
+            serving = await stack.enter_async_context(gateway_on(connected, has_own_nats=bool(supervision)))
         if not asked.is_set():
             await first_of(asked, *serving, *supervision)
     return asked.exit_code

@@ -9,6 +9,7 @@ from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RePublish, RetentionPolicy, StorageType, StreamConfig
 
 from pyoco_server.adapters.jetstream.durability.connection import Connection
+from pyoco_server.adapters.jetstream.durability.policy import check_stream
 from pyoco_server.adapters.jetstream.primitives.names import Names, kv_stream, kv_subject, object_stream
 from pyoco_server.adapters.jetstream.transport.error_translation import MissingError, RefusedError, translated
 from pyoco_server.errors import PyocoServerError
@@ -43,6 +44,7 @@ async def provision(connection: Connection, names: Names) -> Names:
     replicas = names.replicas
     for wanted in wanted_streams(names):
         found = await _existing_or_new(js, wanted)
+        check_stream(found)
         _check(found, wanted)
         if wanted.name == kv_stream(names.workers_bucket) and found.max_age:
             _log.warning(

@@ -1,0 +1,124 @@
+"""The durability policy: which side syncs acknowledged data to the disk, and why.
+
+This module alone decides it; others carry it out. The platform confirms only what survives a power loss. The embedded
+server leaves syncing to its clients (:mod:`.group_commit`). That is fast, but relies on behaviour that nats-server does
+not promise: it writes a message to the file of its stream before it acknowledges it. So clients sync only for versions
+that passed the power-loss suite; for all others the server syncs each message itself.
+"""
+
+import logging
+from typing import ClassVar, Final, Literal, NamedTuple
+
+from nats.js.api import PersistMode, StorageType, StreamConfig
+
+from pyoco_server.errors import PyocoServerError
+
+_log = logging.getLogger(__name__)
+
+Durability = Literal["sync", "fast"]
+"""``sync``: acknowledged data is on the disk. ``fast``: it is there within two minutes, the server's default."""
+
+SyncedBy = Literal["server", "clients", "none", "operator"]
+"""Which side syncs acknowledged data to the disk: the server, message by message; or its clients, for many messages at
+a time, before they rely on it; or neither. ``operator``: the server is not ours, and syncs as it is configured.
+Clients read from the name of the embedded server whether they sync: see :mod:`.server_name`.
+"""
+
+PASSED_VERSIONS: Final = frozenset({"2.15.1"})
+"""The versions of nats-server that passed the power-loss suite (tests/power) with syncs by clients."""
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_HOW: Final[dict[SyncedBy, str]] = {
+    "clients": "gateways and workers sync before they confirm (group commit)",
+    "server": "nats-server syncs every message (sync_interval: always)",
+    "none": "nothing is synced before it is confirmed",
+    "operator": "the NATS server syncs as its operator configured it",
+}
+
+
+class DurabilityPolicy(NamedTuple):
+    """Which side syncs, and why."""
+
+    synced_by: SyncedBy
+    why: str
+    is_fallback: bool = False
+    """Whether it is slower than intended, because something is not as expected."""
+
+    @property
+    def line(self) -> str:
+        """The policy in one line, for operators."""
+        return f"{_HOW[self.synced_by]}: {self.why}"
+
+    def report(self) -> None:
+        """Log the policy; as a warning if it is a fallback."""
+        level = logging.WARNING if self.is_fallback else logging.INFO
+        extra = {"action": "durability_policy", "synced_by": self.synced_by}
+        _log.log(level, "durability: %s", self.line, extra=extra)
+
+
+def policy_of_embedded(durability: Durability, *, host: str, platform: str, version: str | None) -> DurabilityPolicy:
+    """Return the policy for a server that this process starts; ``version`` is that of the program, None if unknown."""
+    if durability == "fast":
+        return DurabilityPolicy("none", "PYOCO_DURABILITY is fast; a power loss can lose the last two minutes")
+    if platform != "linux":
+        return DurabilityPolicy("server", f"clients can sync its files only on Linux, and this is {platform}")
+    if host not in LOOPBACK:
+        return DurabilityPolicy("server", f"it listens on {host}, and clients on other machines cannot sync its files")
+    if version not in PASSED_VERSIONS:
+        return fallback(f"{_named(version)} has not passed the power-loss tests of clients that sync{_passed()}")
+    return DurabilityPolicy("clients", f"{_named(version)} has passed the power-loss tests")
+
+
+def fallback(problem: str) -> DurabilityPolicy:
+    """Return the policy for an embedded server whose clients must not sync because of a problem."""
+    return DurabilityPolicy("server", f"{problem}; everything is durable, but much slower", is_fallback=True)
+
+
+def policy_of_connected(*, leaves_syncing: bool, version: str, replicas: int) -> DurabilityPolicy:
+    """Return the policy for a server that this process did not start, as far as a client can know it."""
+    if leaves_syncing:
+        return DurabilityPolicy("clients", f"{_named(version)} says so; a gateway on its machine started it")
+    holds = "one node holds" if replicas == 1 else f"{replicas} nodes hold"
+    return DurabilityPolicy(
+        "operator",
+        f"{holds} each message; {_named(version)} syncs only every two minutes unless its configuration has "
+        "'jetstream { sync_interval: always }', which a client cannot see",
+    )
+
+
+def _named(version: str | None) -> str:
+    return f"nats-server {version}" if version else "a nats-server of unknown version"
+
+
+def _passed() -> str:
+    return f" ({', '.join(sorted(PASSED_VERSIONS))} passed)"
+
+
+class StreamNotDurableError(PyocoServerError):
+    """A stream that holds acknowledged data acknowledges messages before it has written them; nothing was changed."""
+
+    err_id: ClassVar[str | None] = "ERR-PYOCO-0125"
+    msg_id: ClassVar[str | None] = "MSG-PYOCO-0125"
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        super().__init__(
+            f"The stream '{stream}' has persist_mode 'async': NATS confirms a message before it has written it, and a "
+            "crash loses confirmed runs. NATS cannot change the mode of a stream: stop the platform, back up the "
+            f"stream ('nats stream backup {stream} DIRECTORY'), delete it, and restore it with \"persist_mode\": "
+            '"default" in DIRECTORY/backup.json.'
+        )
+
+
+def check_stream(found: StreamConfig) -> None:
+    """Refuse a stream that cannot hold acknowledged data; warn of one that loses it when its servers stop."""
+    name = str(found.name)
+    if found.persist_mode == PersistMode.ASYNC:
+        raise StreamNotDurableError(name)
+    if found.storage == StorageType.MEMORY:
+        _log.warning(
+            "the stream '%s' is kept in memory: what it confirmed is lost when all its servers stop",
+            name,
+            extra={"action": "stream_in_memory", "resource": name},
+        )

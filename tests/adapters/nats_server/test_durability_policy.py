@@ -1,0 +1,124 @@
+"""Which side syncs, by the version of the server that runs, and what is reported about it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pyoco_server.adapters.jetstream.durability.connection import connect
+from pyoco_server.adapters.jetstream.durability.policy import (
+    PASSED_VERSIONS,
+    Durability,
+    SyncedBy,
+    policy_of_connected,
+    policy_of_embedded,
+)
+from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing
+from pyoco_server.adapters.nats_server import NatsServer, ServerCommand, nats_server_command
+from tests.adapters.nats_server.servers import run
+
+PASSED = max(PASSED_VERSIONS)
+
+
+def server_that_says(version: str, directory: Path) -> ServerCommand:
+    """Return the real server behind a script that answers ``--version`` with another one."""
+    real = nats_server_command().arguments[0]
+    script = directory / "nats-server"
+    script.write_text(
+        f'#!/bin/sh\nif [ "$1" = --version ]; then echo "nats-server: {version}"; exit; fi\nexec "{real}" "$@"\n'
+    )
+    script.chmod(0o755)
+    return nats_server_command(script)
+
+
+def reports(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Return the level and the text of every report of a policy."""
+    found = [record for record in caplog.records if record.__dict__.get("action") == "durability_policy"]
+    return [(record.levelname, record.getMessage()) for record in found]
+
+
+def test_the_installed_server_has_passed_the_power_loss_suite() -> None:
+    assert asyncio.run(nats_server_command().server_version()) in PASSED_VERSIONS
+
+
+@pytest.mark.parametrize(
+    ("durability", "host", "platform", "version", "synced_by", "is_fallback"),
+    [
+        ("sync", "127.0.0.1", "linux", PASSED, "clients", False),
+        ("sync", "::1", "linux", PASSED, "clients", False),
+        ("sync", "127.0.0.1", "linux", "2.12.0", "server", True),
+        ("sync", "127.0.0.1", "linux", None, "server", True),
+        ("sync", "127.0.0.1", "darwin", PASSED, "server", False),
+        ("sync", "0.0.0.0", "linux", PASSED, "server", False),  # noqa: S104 (no server is started)
+        ("sync", "192.0.2.1", "linux", "2.12.0", "server", False),
+        ("fast", "127.0.0.1", "linux", "2.12.0", "none", False),
+        ("fast", "0.0.0.0", "linux", None, "none", False),  # noqa: S104 (no server is started)
+    ],
+)
+def test_the_policy_of_an_embedded_server(
+    durability: Durability, host: str, platform: str, version: str | None, synced_by: SyncedBy, is_fallback: bool
+) -> None:
+    policy = policy_of_embedded(durability, host=host, platform=platform, version=version)
+    assert (policy.synced_by, policy.is_fallback) == (synced_by, is_fallback)
+    assert policy.why
+    assert "\n" not in policy.line
+
+
+def test_the_policy_of_another_server_says_what_its_operator_has_to_set() -> None:
+    line = policy_of_connected(leaves_syncing=False, version="2.15.1", replicas=1).line
+    assert "one node holds each message" in line
+    assert "'jetstream { sync_interval: always }'" in line
+    assert "3 nodes hold" in policy_of_connected(leaves_syncing=False, version="2.15.1", replicas=3).line
+    assert policy_of_connected(leaves_syncing=True, version="2.15.1", replicas=1).synced_by == "clients"
+
+
+def test_clients_sync_for_a_version_that_passed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def main() -> None:
+        async with NatsServer(tmp_path) as server:
+            assert server.policy.synced_by == "clients"
+
+    run(main)
+    [(level, text)] = reports(caplog)
+    assert level == "INFO"
+    assert "group commit" in text
+    assert PASSED in text
+
+
+@pytest.mark.parametrize("version", ["v2.15.99", "v2.11.0", "who knows"])
+def test_a_version_that_has_not_passed_syncs_every_message_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, version: str
+) -> None:
+    command = server_that_says(version, tmp_path)
+
+    async def main() -> None:
+        async with NatsServer(tmp_path / "data", command=command) as server:
+            assert server.policy.synced_by == "server"
+            assert "sync_interval: always" in (tmp_path / "data" / "nats-server.conf").read_text()
+            async with await connect(server.url, name="test") as connection:
+                assert not leaves_syncing(connection.nc.server_name)
+
+    run(main)
+    [(level, text)] = reports(caplog)
+    assert level == "WARNING"
+    assert "sync_interval: always" in text
+    assert (version.removeprefix("v") if version.startswith("v") else "unknown version") in text
+
+
+def test_a_program_replaced_while_it_runs_is_judged_at_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    command = server_that_says(f"v{PASSED}", tmp_path)
+
+    async def main() -> None:
+        server = NatsServer(tmp_path / "data", command=command)
+        async with server:
+            first = server.policy
+        server_that_says("v2.15.99", tmp_path)
+        async with server:
+            assert (first.synced_by, server.policy.synced_by) == ("clients", "server")
+
+    run(main)
+    assert [level for level, _ in reports(caplog)] == ["INFO", "WARNING"]
