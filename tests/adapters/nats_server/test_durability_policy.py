@@ -1,6 +1,7 @@
 """Which side syncs, by the version of the server that runs, and what is reported about it."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,33 @@ from pyoco_server.adapters.jetstream.durability.policy import (
     policy_of_connected,
     policy_of_embedded,
 )
-from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing
+from pyoco_server.adapters.jetstream.durability.self_test import SCRATCH_PREFIX
+from pyoco_server.adapters.jetstream.durability.server_name import CONFIGURATION, leaves_syncing, name_for_store
+from pyoco_server.adapters.jetstream.primitives.names import Names
+from pyoco_server.adapters.jetstream.primitives.provisioning import provision
 from pyoco_server.adapters.nats_server import NatsServer, ServerCommand, nats_server_command
-from tests.adapters.nats_server.servers import run
+from pyoco_server.app.ports import UnavailableError
+from tests.adapters.nats_server.servers import actions, left_in, run, store, stored
 
 PASSED = max(PASSED_VERSIONS)
 
 
 def server_that_says(version: str, directory: Path) -> ServerCommand:
     """Return the real server behind a script that answers ``--version`` with another one."""
-    real = nats_server_command().arguments[0]
+    return _wrapped(directory, f'if [ "$1" = --version ]; then echo "nats-server: {version}"; exit; fi')
+
+
+def server_that_stores_in(other: Path, directory: Path) -> ServerCommand:
+    """Return the real server behind a script that gives it another directory for its store."""
+    keep = f"""if [ "$1" = -c ]; then
+  sed 's#  store_dir: .*#  store_dir: "{other}"#' "$2" > "{other}.conf" && set -- -c "{other}.conf"
+fi"""
+    return _wrapped(directory, keep)
+
+
+def _wrapped(directory: Path, before: str) -> ServerCommand:
     script = directory / "nats-server"
-    script.write_text(
-        f'#!/bin/sh\nif [ "$1" = --version ]; then echo "nats-server: {version}"; exit; fi\nexec "{real}" "$@"\n'
-    )
+    script.write_text(f'#!/bin/sh\n{before}\nexec "{nats_server_command().arguments[0]}" "$@"\n')
     script.chmod(0o755)
     return nats_server_command(script)
 
@@ -122,3 +136,61 @@ def test_a_program_replaced_while_it_runs_is_judged_at_the_next_start(
 
     run(main)
     assert [level for level, _ in reports(caplog)] == ["INFO", "WARNING"]
+
+
+def test_a_server_that_keeps_its_files_elsewhere_syncs_every_message_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = server_that_stores_in(tmp_path / "other", tmp_path)
+
+    async def main() -> None:
+        async with NatsServer(tmp_path / "data", command=command) as server:
+            assert server.policy.synced_by == "server"
+            await store(server.url, b"durable")
+            assert await stored(server.url) == [b"durable"]
+
+    run(main)
+    [(level, text)] = reports(caplog)
+    assert level == "WARNING"
+    assert f"a message that it acknowledged is not in its files below {tmp_path / 'data'}" in text
+    assert "sync_interval: always" in (tmp_path / "other.conf").read_text()
+    assert left_in(tmp_path / "other" / "jetstream" / "$G" / "streams") == {"EV"}
+
+
+def test_the_self_test_leaves_no_stream(tmp_path: Path) -> None:
+    left = tmp_path / "jetstream" / "$G" / "streams" / f"{SCRATCH_PREFIX}of-a-crash" / "msgs"
+    left.mkdir(parents=True)
+    (left / "1.blk").write_bytes(b"x")
+
+    async def main() -> None:
+        async with NatsServer(tmp_path) as server, await connect(server.url, name="test") as connection:
+            assert await connection.js.streams_info() == []
+            await provision(connection, Names())
+            before = {str(info.config.name) for info in await connection.js.streams_info()}
+            await connection.sync("PYOCO_EVENTS")
+            assert {str(info.config.name) for info in await connection.js.streams_info()} == before
+
+    run(main)
+
+
+def test_a_client_that_reads_the_files_of_another_server_confirms_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy of a data directory at the same path has the name of the server and streams of the right names."""
+
+    async def main() -> None:
+        async with NatsServer(tmp_path / "here") as first, await connect(first.url, name="test") as connection:
+            await provision(connection, Names())
+        shutil.copytree(tmp_path / "here", tmp_path / "copy")
+        name = name_for_store(tmp_path / "copy")
+        (tmp_path / "copy" / CONFIGURATION).write_text(name)
+        misled = NatsServer(tmp_path / "here", synced_by="server", server_name=name)
+        async with misled, await connect(misled.url, name="test") as connection:
+            with pytest.raises(UnavailableError, match="no gateway syncs the store"):
+                await connection.sync("PYOCO_EVENTS")
+            await connection.serve_syncs()
+            with pytest.raises(UnavailableError, match="the store of the NATS server cannot be read"):
+                await connection.sync("PYOCO_EVENTS")
+
+    run(main)
+    assert actions(caplog).count("durability_self_test_failed") == 1

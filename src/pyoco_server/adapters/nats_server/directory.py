@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from pyoco_server.adapters.jetstream.durability.self_test import SCRATCH_PREFIX
 from pyoco_server.adapters.jetstream.durability.server_name import CONFIGURATION, streams_below
 from pyoco_server.adapters.nats_server.config import Configuration
 from pyoco_server.adapters.nats_server.errors import DirectoryInUseError, DirectoryUnusableError, StoreDamagedError
@@ -98,21 +99,21 @@ def stored_streams(data_dir: Path) -> frozenset[str]:
 
 
 def remove_unfinished_streams(data_dir: Path) -> Sequence[str]:
-    """Remove the streams whose creation was cut short, and return their names.
+    """Remove the streams whose creation was cut short, and return their names; also scratch streams of self-tests.
 
     The server writes the files that describe a stream without a sync, so a power loss can leave them empty, and the
     server would not create the stream again. No message is lost: the process that creates a stream syncs these files
     before it confirms a message.
     """
     try:
-        found = [
-            entry
-            for entry in streams_below(data_dir).iterdir()
-            if not entry.name.startswith(".") and entry.is_dir() and _is_unfinished(entry)
+        streams = [
+            entry for entry in streams_below(data_dir).iterdir() if not entry.name.startswith(".") and entry.is_dir()
         ]
+        scratch = [stream for stream in streams if stream.name.startswith(SCRATCH_PREFIX)]
+        found = [stream for stream in streams if stream not in scratch and _is_unfinished(stream)]
     except OSError:  # nothing is stored yet, or it cannot be read: stored_streams reports that
         return ()
-    for stream in found:
+    for stream in (*scratch, *found):
         shutil.rmtree(stream)
     return sorted(stream.name for stream in found)
 

@@ -7,14 +7,20 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from pyoco_server.adapters.jetstream.durability.self_test import find_problem
 
 _CONNECT: Final = (
     b'CONNECT {"verbose":false,"pedantic":false,"name":"pyoco-server readiness","lang":"python","version":"0",'
     b'"protocol":1,"headers":true,"no_responders":true}\r\n'
 )
+
+
+_SELF_TEST_SEC: Final = 10.0
 
 
 class NotReadyError(Exception):
@@ -56,6 +62,15 @@ async def ready_server(host: str, port: int) -> ReadyServer:
         raise NotReadyError(str(error) or type(error).__name__) from error
 
 
+async def self_test(host: str, port: int, streams: Path) -> str | None:
+    """Return why clients must not sync the files of the server below ``streams``; None if they may."""
+    try:
+        async with asyncio.timeout(_SELF_TEST_SEC), _conversation(host, port) as conversation:
+            return await find_problem(conversation.request, streams)
+    except (OSError, EOFError, ValueError, NotReadyError) as error:  # OSError: TimeoutError too
+        return f"its self-test did not end ({str(error) or type(error).__name__})"
+
+
 async def is_nats(host: str, port: int, *, timeout_sec: float = 1.0) -> bool:
     """Return whether a NATS server listens there: it sends the first message, which identifies it."""
     try:
@@ -89,14 +104,14 @@ class _Conversation:
         writer.write(_CONNECT + b"SUB %s 1\r\n" % self._inbox)
 
     async def page_of_names(self, offset: int) -> _StreamNames:
-        answer = await self._request(b"$JS.API.STREAM.NAMES", b'{"offset":%d}' % offset)
+        answer = await self.request("$JS.API.STREAM.NAMES", b'{"offset":%d}' % offset)
         page = msgspec.json.decode(answer, type=_StreamNames)
         if page.error is not None:
             raise NotReadyError(page.error.description)
         return page
 
-    async def _request(self, subject: bytes, payload: bytes) -> bytes:
-        self._writer.write(b"PUB %s %s %d\r\n%s\r\n" % (subject, self._inbox, len(payload), payload))
+    async def request(self, subject: str, payload: bytes) -> bytes:
+        self._writer.write(b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), self._inbox, len(payload), payload))
         await self._writer.drain()
         while line := await self._reader.readline():
             words = line.split()

@@ -15,7 +15,7 @@ from pyoco_server.adapters.jetstream.durability.policy import (
     fallback,
     policy_of_embedded,
 )
-from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing, name_for_store
+from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing, name_for_store, streams_below
 from pyoco_server.adapters.nats_server.config import Configuration, environment, processors_here
 from pyoco_server.adapters.nats_server.directory import (
     DataDirectory,
@@ -34,7 +34,7 @@ from pyoco_server.adapters.nats_server.errors import (
 )
 from pyoco_server.adapters.nats_server.exec_with_parent import CANNOT_EXECUTE
 from pyoco_server.adapters.nats_server.executables import ServerCommand, nats_server_command
-from pyoco_server.adapters.nats_server.probe import NotReadyError, ReadyServer, ready_server
+from pyoco_server.adapters.nats_server.probe import NotReadyError, ReadyServer, ready_server, self_test
 from pyoco_server.adapters.nats_server.process import ServerProcess
 
 _log = logging.getLogger(__name__)
@@ -234,8 +234,7 @@ class NatsServer:
         )
         self._adopt(policy)
         process, ready = await self._launch_once(command)
-        problem = self._distrust(version, ready) if policy.synced_by == "clients" else None
-        if problem is not None:
+        if policy.synced_by == "clients" and (problem := await self._distrust(version, ready)) is not None:
             await self._end_process()
             policy = fallback(problem)
             self._adopt(policy)
@@ -254,11 +253,15 @@ class NatsServer:
             name = name_for_store(self._directory.path)
         self._configuration = self._configuration._replace(synced_by=policy.synced_by, server_name=name)
 
-    def _distrust(self, version: str | None, ready: ReadyServer) -> str | None:
+    async def _distrust(self, version: str | None, ready: ReadyServer) -> str | None:
         """Return why clients must not sync the files of this server; None if they may."""
         if ready.version != version:
             return f"the program says that it is nats-server {version}, and the server that it is {ready.version}"
-        return None
+        try:
+            return await self_test(self._reachable_host, self._configuration.port, streams_below(self._directory.path))
+        except BaseException:
+            await self._end_process()
+            raise
 
     async def _launch_once(self, command: ServerCommand) -> tuple[ServerProcess, ReadyServer]:
         """Start the server once and wait until it is ready; nothing runs if this raises."""

@@ -3,7 +3,7 @@
 This module alone decides it; others carry it out. The platform confirms only what survives a power loss. The embedded
 server leaves syncing to its clients (:mod:`.group_commit`). That is fast, but relies on behaviour that nats-server does
 not promise: it writes a message to the file of its stream before it acknowledges it. So clients sync only for versions
-that passed the power-loss suite; for all others the server syncs each message itself.
+that passed the power-loss suite, and only if the self-test agrees; otherwise the server syncs each message itself.
 """
 
 import logging
