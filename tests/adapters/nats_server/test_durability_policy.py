@@ -2,11 +2,13 @@
 
 import asyncio
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from pyoco_server.adapters.jetstream.durability.connection import connect
+from pyoco_server.adapters.jetstream.durability.file_system import file_system_of
 from pyoco_server.adapters.jetstream.durability.policy import (
     PASSED_VERSIONS,
     Durability,
@@ -98,6 +100,7 @@ def test_clients_sync_for_a_version_that_passed(tmp_path: Path, caplog: pytest.L
     assert level == "INFO"
     assert "group commit" in text
     assert PASSED in text
+    assert f"the data is on {file_system_of(tmp_path).name}" in text
 
 
 @pytest.mark.parametrize("version", ["v2.15.99", "v2.11.0", "who knows"])
@@ -194,3 +197,14 @@ def test_a_client_that_reads_the_files_of_another_server_confirms_nothing(
 
     run(main)
     assert actions(caplog).count("durability_self_test_failed") == 1
+
+
+def test_a_server_whose_data_is_in_memory_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(directory: Path) -> None:
+        async with NatsServer(directory) as server:
+            assert server.policy.synced_by == "clients"
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        run(lambda: main(Path(directory)))
+    [warning] = [record for record in caplog.records if record.__dict__.get("action") == "file_system_doubtful"]
+    assert "the data is on tmpfs (mounted at /dev/shm), which is memory" in warning.getMessage()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from pyoco_server.adapters.jetstream.durability.file_system import file_system_of
 from pyoco_server.adapters.jetstream.durability.policy import (
     LOOPBACK,
     Durability,
@@ -239,6 +240,7 @@ class NatsServer:
             policy = fallback(problem)
             self._adopt(policy)
             process, _ = await self._launch_once(command)
+        policy = policy._replace(file_system=file_system_of(self._directory.path))
         if policy != self._policy:
             policy.report()
         self._policy = policy
