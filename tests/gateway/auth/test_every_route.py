@@ -141,6 +141,21 @@ def test_without_a_key_an_unknown_path_is_not_distinguished(world: World) -> Non
     asyncio.run(scenario())
 
 
+def test_a_target_that_is_no_path_is_not_found(world: World) -> None:
+    async def scenario() -> None:
+        async with world.listening() as gateway:
+            key = await issued(gateway, "acme")
+            at = httpx.URL(gateway.url)
+            for method in ("OPTIONS", "GET", "POST"):
+                for header, expected in (("", b"HTTP/1.1 401"), (f"X-API-Key: {key.text}\r\n", b"HTTP/1.1 404")):
+                    reader, writer = await asyncio.open_connection(at.host, at.port)
+                    writer.write(f"{method} * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}\r\n".encode())
+                    assert (await reader.read()).startswith(expected), method
+                    writer.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.spec("004 REQ-0016")
 def test_the_name_of_the_key_header_can_be_set(world: World) -> None:
     async def scenario() -> None:

@@ -86,6 +86,26 @@ def test_watching_ends_when_the_key_is_revoked(world: World) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.spec("004 REQ-0016")
+def test_a_request_that_waits_gets_no_answer_after_its_key_was_revoked(world: World) -> None:
+    async def scenario() -> None:
+        async with world.open() as gateway:
+            key, other = await issued(gateway, "acme"), await issued(gateway, "acme")
+            async with gateway.client(key) as acme, gateway.client(other) as colleague:
+                run_id = (await acme.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+                asked = asyncio.create_task(acme.get(f"/runs/{run_id}", params={"wait_sec": 20}))
+                begun = asyncio.create_task(acme.post("/runs", params={"wait_sec": 2}, json={"flow_name": "f"}))
+                await wait_until(lambda: gateway.services.hub.requests.count == 2)
+                await gateway.desk.revoke(key.stored.api_key_id)
+                await _refused(acme)
+                assert (await colleague.post(f"/runs/{run_id}/cancel", json={})).status_code == 200
+                for answer in (await asked, await begun):
+                    assert error(answer) == (403, "ERR-PYOCO-0015")
+                    assert run_id not in answer.text
+
+    asyncio.run(scenario())
+
+
 def test_watching_continues_while_the_key_is_valid(world: World) -> None:
     async def scenario() -> None:
         async with world.listening() as gateway, gateway.client(await issued(gateway, "acme")) as acme:

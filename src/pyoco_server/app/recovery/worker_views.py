@@ -8,6 +8,8 @@ from pyoco_server.app.ports import WorkerRecord
 ACTIVE: Final = frozenset({"RUNNING", "IDLE"})
 LOST_INSTANCE: Final = "lost_instance_id"
 """The field of a record that names the dead process whose jobs were released last."""
+HIDDEN_FOR: Final = "hidden_for"
+"""The field of a record with what tenants chose for their own lists: hidden or shown, by tenant."""
 STATES: Final = ("RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED")
 _ALWAYS: Final[WorkerRecord] = {
     "worker_id": None,
@@ -38,6 +40,8 @@ def shown(records: Iterable[WorkerRecord], *, now: float, timeout_sec: float) ->
     found = [
         {**_ALWAYS, **record, "state": shown_state(record, now=now, timeout_sec=timeout_sec)} for record in records
     ]
+    for record in found:
+        record.pop(HIDDEN_FOR, None)
     return sorted(found, key=lambda record: (-_seen(record), str(record["worker_id"])))
 
 

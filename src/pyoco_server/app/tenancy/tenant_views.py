@@ -12,6 +12,7 @@ import msgspec
 
 from pyoco_server.app.ports import DeadLetters, GraphRegistry, StoredDeadLetter, WorkerRecord, WorkerRegistry
 from pyoco_server.app.recovery.announced_flows import FLOWS, FLOWS_AT
+from pyoco_server.app.recovery.worker_views import HIDDEN_FOR
 from pyoco_server.app.tenancy.tenant_ports import TenantSnapshots
 from pyoco_server.errors import InvalidInputError
 
@@ -21,8 +22,8 @@ LETTERS_LOOKED_AT: Final = 1_000
 """A dead letter names a run, not a tenant. The tenant's are searched for among so many of the newest."""
 
 _AT_ONCE: Final = 32
-_SHARED_FIELDS: Final = frozenset({FLOWS, FLOWS_AT})
-"""A worker serves all tenants, so the flows it announces may be those of others."""
+_SHARED_FIELDS: Final = frozenset({FLOWS, FLOWS_AT, HIDDEN_FOR})
+"""A worker serves all tenants, so the flows it announces may be those of others, and so may be who hid it."""
 _LAST_RUN: Final = ("last_run_id", "last_run_status", "last_run_started_at", "last_run_finished_at")
 """The fields of a worker's record about the run it executed last."""
 
@@ -99,17 +100,28 @@ def _id_of(letter: StoredDeadLetter) -> int:
 
 
 class TenantWorkers:
-    """The workers, which serve all tenants, without the runs of other tenants they execute."""
+    """The workers, which serve all tenants, without the runs of other tenants they execute.
 
-    def __init__(self, workers: WorkerRegistry, snapshots: TenantSnapshots) -> None:
+    A tenant hides a worker in its own lists only.
+    """
+
+    def __init__(self, workers: WorkerRegistry, snapshots: TenantSnapshots, tenant_id: str) -> None:
         self._workers = workers
         self._snapshots = snapshots
+        self._tenant_id = tenant_id
 
     async def update(
         self, worker_id: str, change: Callable[[WorkerRecord | None], WorkerRecord | None]
     ) -> WorkerRecord | None:
-        """Store what ``change`` makes of the whole record."""
-        changed = await self._workers.update(worker_id, change)
+        """Store whether ``change`` hides the worker for the tenant; nothing else of the record changes."""
+
+        def change_own(found: WorkerRecord | None) -> WorkerRecord | None:
+            changed = change(found)
+            if found is None or changed is None:
+                return None
+            return {**found, HIDDEN_FOR: {**_choices(found), self._tenant_id: changed.get("hidden") is True}}
+
+        changed = await self._workers.update(worker_id, change_own)
         return None if changed is None else await self._shown(changed)
 
     async def get(self, worker_id: str) -> WorkerRecord | None:
@@ -125,6 +137,7 @@ class TenantWorkers:
         named = {record.get("current_run_id"), record.get("last_run_id"), *record.get("current_run_ids", ())}
         foreign = {run_id for run_id in named if not await _is_run_of(self._snapshots, run_id)}
         shown = {name: value for name, value in record.items() if name not in _SHARED_FIELDS}
+        shown["hidden"] = _choices(record).get(self._tenant_id, record.get("hidden", False))
         if record.get("current_run_id") in foreign:
             shown["current_run_id"] = None
         if "current_run_ids" in record:
@@ -132,6 +145,12 @@ class TenantWorkers:
         if record.get("last_run_id") in foreign:
             shown |= dict.fromkeys(set(_LAST_RUN) & record.keys())
         return shown
+
+
+def _choices(record: WorkerRecord) -> dict[str, Any]:
+    """Return which tenants hid or showed the worker; another program may have written anything."""
+    found = record.get(HIDDEN_FOR)
+    return found if isinstance(found, dict) else {}
 
 
 async def _is_run_of(snapshots: TenantSnapshots, run_id: object) -> bool:

@@ -1,9 +1,10 @@
 """Use cases of the registry of wheels: list, upload, download, delete, history."""
 
 import asyncio
+import copy
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import BinaryIO, Final, Literal
+from typing import BinaryIO, Final, Literal, Self
 
 import msgspec
 
@@ -55,8 +56,15 @@ class WheelService:
         self._clock = clock
         self._new_id = new_id
         self._history_ttl_sec = history_ttl_sec
+        self._tenant_id: str | None = None
         self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
         self.limits = limits
+
+    def confined_to(self, tenant_id: str) -> Self:
+        """Return the service as a tenant sees it: the same wheels, without the keys and addresses of other tenants."""
+        view = copy.copy(self)
+        view._tenant_id = tenant_id  # noqa: SLF001 a copy of this object
+        return view
 
     async def all(self) -> Sequence[Wheel]:
         """Return all wheels, ordered by name."""
@@ -149,7 +157,14 @@ class WheelService:
             for event in await self._catch_up()
             if wheel_name in {None, event.wheel_name} and action in {None, event.action}
         ]
-        return sorted(found, key=lambda event: (event.occurred_at, event.event_id), reverse=True)[:limit]
+        newest = sorted(found, key=lambda event: (event.occurred_at, event.event_id), reverse=True)[:limit]
+        return [self._shown(event) for event in newest]
+
+    def _shown(self, event: WheelEvent) -> WheelEvent:
+        """Return an event without its sender, unless that is the tenant itself."""
+        if self._tenant_id is None or event.actor.tenant_id == self._tenant_id:
+            return event
+        return msgspec.structs.replace(event, actor=WheelActor(), source=WheelSource())
 
     async def _catch_up(self) -> Sequence[WheelEvent]:
         """Return the whole history, with events that a process stored with a wheel and died before it added them."""

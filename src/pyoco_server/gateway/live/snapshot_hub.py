@@ -9,7 +9,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -161,9 +161,9 @@ class SnapshotHub:
             watcher.wake()
 
     @contextmanager
-    def watch(self, run_id: str, client: str) -> Iterator[Watcher]:
+    def watch(self, run_id: str, client: str, *, tenant_id: str | None = None) -> Iterator[Watcher]:
         """Watch a run for an event stream; TooManyError if that would be one too many."""
-        with self.streams.counted(client), self._registered(run_id) as watcher:
+        with self.streams.counted(client, tenant_id), self._registered(run_id) as watcher:
             yield watcher
 
     @contextmanager
@@ -229,23 +229,34 @@ class WatcherLimit:
         self._too_many = too_many
         self._too_many_of_client = too_many_of_client
         self._clients: Counter[str] = Counter()
+        self._tenants: Counter[str | None] = Counter()
 
     @property
     def count(self) -> int:
         """How many there are now."""
         return self._clients.total()
 
+    def count_of(self, tenant_id: str | None) -> int:
+        """How many of them are this tenant's; all of them for None."""
+        return self.count if tenant_id is None else self._tenants[tenant_id]
+
     @contextmanager
-    def counted(self, client: str) -> Iterator[None]:
+    def counted(self, client: str, tenant_id: str | None = None) -> Iterator[None]:
         """Count one more of a client; TooManyError if a limit is reached."""
         if self.count >= self._most:
             raise TooManyError(self._too_many.format(self._most))
         if self._clients[client] >= self._most_per_client:
             raise TooManyError(self._too_many_of_client.format(self._most_per_client))
         self._clients[client] += 1
+        self._tenants[tenant_id] += 1
         try:
             yield
         finally:
-            self._clients[client] -= 1
-            if not self._clients[client]:
-                del self._clients[client]
+            _count_down(self._clients, client)
+            _count_down(self._tenants, tenant_id)
+
+
+def _count_down(counter: Counter[Any], name: str | None) -> None:
+    counter[name] -= 1
+    if not counter[name]:
+        del counter[name]

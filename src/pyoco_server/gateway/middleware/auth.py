@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pyoco_server.app.api_keys.cache import KeyCache
+from pyoco_server.app.api_keys.cache import FRESH_SEC, KeyCache
 from pyoco_server.app.api_keys.errors import ApiKeyRefusedError, ApiKeyRequiredError, ScopeMissingError
 from pyoco_server.app.api_keys.format import KeyScope, key_id_of
 from pyoco_server.app.ports import UnavailableError
@@ -50,7 +50,7 @@ def is_open(path: str) -> bool:
 
 def scope_for(path: str) -> KeyScope | None:
     """Return the scope that a path needs; None if any key opens it (it is not found, or describes the API)."""
-    _, first, *others = path.split("/")
+    first, *others = path.removeprefix("/").split("/")
     if first in {"runs", "executions"} and len(others) == 2 and others[1] == "archive":
         return KeyScope.OPERATE
     if first == "runs" and others == ["yaml"]:
@@ -108,6 +108,9 @@ class Authentication:
         except (ClientDisconnect, OSError):
             if not answer.is_cut_off:
                 raise
+            if answer.refused is not None:
+                self._refusals.write(answer.refused, "ERR-PYOCO-0015", scope, api_key_id=key.api_key_id)
+                await _refusal(scope, answer.refused)(scope, receive, send)
         finally:
             end()
 
@@ -127,7 +130,7 @@ def _check_is_one(presented: list[bytes], header: str) -> None:
 
 
 class _WatchedAnswer:
-    """An answer while it is sent; a stream is closed when its key is withdrawn."""
+    """An answer while it is sent; when its key is withdrawn, a stream is closed, and a late answer is not sent."""
 
     def __init__(self, ring: KeyCache, presented: bytes, send: Send, *, on_stream: Callable[[], None]) -> None:
         self._ring = ring
@@ -136,11 +139,15 @@ class _WatchedAnswer:
         self._on_stream = on_stream
         self._is_stream = False
         self._chunks = 0
+        self._checked_at = asyncio.get_running_loop().time()
         self.is_cut_off = False
+        self.refused: ApiKeyRefusedError | None = None
+        """Why nothing of the answer was sent."""
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer, unless the key was withdrawn."""
         if message["type"] == "http.response.start":
+            await self._check_late_start()
             self._is_stream = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
             if self._is_stream:  # streams are limited by the hub
                 self._on_stream()
@@ -152,6 +159,21 @@ class _WatchedAnswer:
         else:
             self._chunks += 1
         await self._send(message)
+
+    async def _check_late_start(self) -> None:
+        """Check the key again if the request took long, for example because it waited for the end of a run.
+
+        Without NATS the answer is sent: its key was valid when the request came.
+        """
+        if asyncio.get_running_loop().time() - self._checked_at < FRESH_SEC:
+            return
+        try:
+            await self._ring.recognise(self._presented)
+        except UnavailableError:
+            return
+        except ApiKeyRefusedError as error:
+            self.is_cut_off, self.refused = True, error
+            raise OSError("the API key is no longer valid") from error
 
     async def _still_counts(self) -> bool:
         try:

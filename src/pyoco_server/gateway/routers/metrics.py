@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Met
 from pyoco_server.app.ports import LATENCY_BOUNDS_SEC, Histogram
 from pyoco_server.app.recovery.worker_views import ACTIVE, STATES, shown
 from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.gateway.principal import PrincipalDep
 from pyoco_server.gateway.responses import Documented, documented
 from pyoco_server.gateway.services import Services, ServicesDep
 
@@ -26,10 +27,10 @@ _ANSWERS: Final[Documented] = {200: _TEXT, **documented("ERR-PYOCO-0003")}
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=_ANSWERS)
-async def metrics(services: ServicesDep) -> Response:
+async def metrics(services: ServicesDep, principal: PrincipalDep) -> Response:
     """Runs by status, how long they took, workers alive, dead letters, the queue, and the gateway's own state."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(await _collect(services)))
+    registry.register(_Collected(await _collect(services, principal.tenant_id)))
     return Response(_with_whole_numbers(generate_latest(registry).decode()), headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -51,7 +52,7 @@ class _Collected:
         return self._found
 
 
-async def _collect(services: Services) -> list[Metric]:
+async def _collect(services: Services, tenant_id: str | None) -> list[Metric]:
     counts, today, latencies, pending, records, letters = await asyncio.gather(
         services.index.counts(),
         services.index.submitted_on_day_of(services.now),
@@ -85,7 +86,9 @@ async def _collect(services: Services) -> list[Metric]:
         states,
         GaugeMetricFamily("pyoco_dlq_messages_total", "Dead letters kept.", value=letters),
         backlog,
-        GaugeMetricFamily("pyoco_watchers", "Open connections that watch a run.", value=services.hub.streams.count),
+        GaugeMetricFamily(
+            "pyoco_watchers", "Open connections that watch a run.", value=services.hub.streams.count_of(tenant_id)
+        ),
         GaugeMetricFamily(
             "pyoco_index_lag_seconds", "How far the index lags behind.", value=services.index_updater.lag_sec
         ),

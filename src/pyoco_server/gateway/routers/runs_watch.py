@@ -64,7 +64,7 @@ async def watch_run(
 
     @asynccontextmanager
     async def watching() -> AsyncIterator[Events]:
-        with services.hub.watch(run_id, client) as watcher:
+        with services.hub.watch(run_id, client, tenant_id=principal.tenant_id) as watcher:
             stored = await services.hub.reads.read((principal.tenant_id, run_id), newest)
             watcher.put(SnapshotUpdate(stored.body, stored.revision))
             del stored  # the watcher holds it until it is sent

@@ -81,7 +81,11 @@ async def watch_runs(
     @asynccontextmanager
     async def watching() -> AsyncIterator[Events]:
         # It counts toward the same limit as streams that watch a single run.
-        with services.hub.watch(ALL_RUNS, client), services.hub.changes.watch(principal.tenant_id) as recent:
+        tenant_id = principal.tenant_id
+        with (
+            services.hub.watch(ALL_RUNS, client, tenant_id=tenant_id),
+            services.hub.changes.watch(tenant_id) as recent,
+        ):
             async with aclosing(_events(services, recent, wanted, timeout_sec)) as events:
                 yield events
 
