@@ -3,15 +3,20 @@
 import logging
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi import APIRouter
 
+from pyoco_server.app.api_keys.format import KeyScope
+from pyoco_server.gateway.middleware.browsers import SAFE_METHODS
 from pyoco_server.logs.line_limit import MOST_LINES
 from tests.adapters.real_nats import NatsServer
-from tests.gateway.auth.routes import ROWS, every_route, filled, filled_body
+from tests.gateway.auth.routes import CHANGES, KNOWN, READS, ROWS, Row, every_route, filled, filled_body
+from tests.gateway.auth.test_every_route import error
 from tests.gateway.stand import Stand, check_error, settings_for, unique
 
 EVIL = "http://evil.example"
@@ -36,6 +41,13 @@ OWN: dict[str, dict[str, str]] = {
     "our page in an old browser": {"Origin": "{url}"},
     "our page behind a proxy with TLS": {"Origin": "https://{netloc}"},
     "a user": {"Sec-Fetch-Site": "none"},
+}
+LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+EMBEDDED = {
+    "image": {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
+    "frame": {**LINK, "Sec-Fetch-Dest": "iframe"},
+    "event source": {"Origin": EVIL, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
+    "another port of this machine": {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
 }
 
 
@@ -62,23 +74,46 @@ def test_the_dashboard_and_programs_submit(stand: Stand, client: httpx.Client, s
     assert answer.status_code == 200, answer.text
 
 
-def test_no_route_that_changes_anything_accepts_a_foreign_page(stand: Stand, client: httpx.Client) -> None:
+def asked(client: httpx.Client, method: str, path: str, row: Row, headers: dict[str, str]) -> httpx.Response:
+    body: dict[str, Any] = {"json": filled_body(row.json, "x"), "data": row.form, "files": row.files}
+    return client.request(method, filled(path, sequence="1"), headers=headers, params=row.query, **body)
+
+
+def test_each_route_refuses_foreign_origins_and_hosts_as_its_row_says(stand: Stand, client: httpx.Client) -> None:
     for method, path in every_route(stand.app):
-        if method not in {"GET", "HEAD", "OPTIONS"}:
-            row = ROWS[method, path]
-            for sent in ({"Origin": EVIL}, {"Sec-Fetch-Site": "cross-site"}):
-                body = {"json": filled_body(row.json, "x"), "data": row.form, "files": row.files}
-                answer = client.request(method, filled(path), headers=sent, **body)
-                check_error(answer, 403, "ERR-PYOCO-0130")
+        row, where = ROWS[method, path], (method, path)
+        assert (row.origin is READS) == (method in SAFE_METHODS), "a GET changes nothing"
+        refused = [*EMBEDDED.values()]
+        if row.origin is CHANGES:
+            refused += [{"Origin": EVIL}, {"Sec-Fetch-Site": "cross-site"}, LINK]
+        for sent in refused:
+            assert error(asked(client, method, path, row, sent)) == (403, _id("0130", method)), where
+        assert row.host is KNOWN
+        assert error(asked(client, method, path, row, {"Host": "evil.example"})) == (403, _id("0131", method)), where
+        if row.origin is READS:
+            for sent in (LINK, {}):
+                assert asked(client, method, path, row, sent).status_code != 403, where
 
 
-LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-EMBEDDED = {
-    "image": {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
-    "frame": {**LINK, "Sec-Fetch-Dest": "iframe"},
-    "event source": {"Origin": EVIL, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
-    "another port of this machine": {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
-}
+def _id(number: str, method: str) -> str | None:
+    return None if method == "HEAD" else f"ERR-PYOCO-{number}"
+
+
+def test_a_new_route_is_closed_to_foreign_pages_and_needs_a_row(nats: NatsServer, tmp_path: Path) -> None:
+    with Stand(settings_for(nats.url, tmp_path), workers=0) as stand, stand.client() as client:
+        nested = APIRouter(prefix="/new")
+
+        @nested.post("/thing")
+        async def thing() -> str:
+            return "open to all?"
+
+        stand.app.include_router(nested)
+        assert set(every_route(stand.app)) - ROWS.keys() == {("POST", "/new/thing")}
+        assert client.post("/new/thing").status_code == 200
+        check_error(client.post("/new/thing", headers={"Origin": EVIL}), 403, "ERR-PYOCO-0130")
+        check_error(client.post("/new/thing", headers={"Host": "evil.example"}), 403, "ERR-PYOCO-0131")
+    with pytest.raises(TypeError, match="missing 3 required positional arguments: 'origin', 'host', and 'tenant'"):
+        Row(KeyScope.RUNS)  # type: ignore[call-arg]  # what is tested
 
 
 @pytest.mark.parametrize("sent", EMBEDDED.values(), ids=EMBEDDED.keys())

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -23,10 +24,40 @@ OPEN = None
 ANY = ""
 
 
+class Origin(Enum):
+    """What a page of another origin is refused."""
+
+    READS = "embedding the answer; a link may lead to it"
+    CHANGES = "everything"
+
+
+class Host(Enum):
+    """Under which names a gateway without keys serves the route."""
+
+    KNOWN = "those of this machine, and configured ones"
+
+
+class Tenant(Enum):
+    """What the route has for a tenant that asks for something of another one."""
+
+    HIDDEN = "404, as for something that does not exist"
+    OWN = "an answer about its own things"
+    SHARED = "the same answer as for all"
+
+
+READS, CHANGES = Origin.READS, Origin.CHANGES
+KNOWN = Host.KNOWN
+HIDDEN, OWN, SHARED = Tenant.HIDDEN, Tenant.OWN, Tenant.SHARED
+
+
 class Row(NamedTuple):
-    """How a route is asked, and the scope it needs: OPEN, ANY key, or a scope."""
+    """Which requests a route accepts, and how it is asked. No column has a default: each is a decision."""
 
     scope: KeyScope | str | None
+    """OPEN, ANY key, or the scope that a key needs."""
+    origin: Origin
+    host: Host
+    tenant: Tenant
     json: Any = None
     form: dict[str, str] | None = None
     files: dict[str, tuple[str, bytes, str]] | None = None
@@ -36,43 +67,50 @@ class Row(NamedTuple):
 _NODE = "/executions/{execution_id}/nodes/{node_id:path}"
 
 ROWS: dict[tuple[str, str], Row] = {
-    ("GET", "/"): Row(OPEN),
-    ("HEAD", "/"): Row(OPEN),
-    ("GET", "/static/{path:path}"): Row(OPEN),
-    ("HEAD", "/static/{path:path}"): Row(OPEN),
-    ("GET", "/health"): Row(OPEN),
-    ("GET", "/health/ready"): Row(OPEN),
-    ("GET", "/openapi.json"): Row(ANY),
-    ("HEAD", "/openapi.json"): Row(ANY),
-    ("GET", "/docs"): Row(ANY),
-    ("HEAD", "/docs"): Row(ANY),
-    ("POST", "/runs"): Row(KeyScope.RUNS, json={"flow_name": "f"}),
+    ("GET", "/"): Row(OPEN, READS, KNOWN, SHARED),
+    ("HEAD", "/"): Row(OPEN, READS, KNOWN, SHARED),
+    ("GET", "/static/{path:path}"): Row(OPEN, READS, KNOWN, SHARED),
+    ("HEAD", "/static/{path:path}"): Row(OPEN, READS, KNOWN, SHARED),
+    ("GET", "/health"): Row(OPEN, READS, KNOWN, SHARED),
+    ("GET", "/health/ready"): Row(OPEN, READS, KNOWN, SHARED),
+    ("GET", "/openapi.json"): Row(ANY, READS, KNOWN, SHARED),
+    ("HEAD", "/openapi.json"): Row(ANY, READS, KNOWN, SHARED),
+    ("GET", "/docs"): Row(ANY, READS, KNOWN, SHARED),
+    ("HEAD", "/docs"): Row(ANY, READS, KNOWN, SHARED),
+    ("POST", "/runs"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json={"flow_name": "f"}),
     ("POST", "/runs/yaml"): Row(
-        KeyScope.YAML, form={"flow_name": "main"}, files={"workflow": ("flow.yaml", YAML.encode(), "text/yaml")}
+        KeyScope.YAML,
+        CHANGES,
+        KNOWN,
+        OWN,
+        form={"flow_name": "main"},
+        files={"workflow": ("flow.yaml", YAML.encode(), "text/yaml")},
     ),
-    ("POST", "/runs/batch"): Row(KeyScope.RUNS, json={"runs": [{"flow_name": "f"}]}),
-    ("GET", "/runs"): Row(KeyScope.RUNS),
-    ("GET", "/runs/{run_id}"): Row(KeyScope.RUNS, query={"include": "full"}),
-    ("GET", "/runs/{run_id}/tasks"): Row(KeyScope.RUNS),
-    ("GET", "/runs/~/watch"): Row(KeyScope.RUNS, query={"timeout_sec": "1"}),
-    ("GET", "/runs/{run_id}/watch"): Row(KeyScope.RUNS, query={"timeout_sec": "1"}),
-    ("GET", "/runs/{run_id}/events"): Row(KeyScope.RUNS),
-    ("GET", "/runs/{run_id}/graph"): Row(KeyScope.RUNS),
-    ("GET", "/runs/{run_id}/state"): Row(KeyScope.RUNS),
-    ("GET", "/runs/{run_id}/nodes/{node_id:path}/output"): Row(KeyScope.RUNS),
-    ("POST", "/runs/{run_id}/nodes/{node_id:path}/resume"): Row(KeyScope.RUNS, json={"input": 1}),
-    ("POST", "/runs/{run_id}/cancel"): Row(KeyScope.RUNS, json={}),
-    ("POST", "/runs/{run_id}/archive"): Row(KeyScope.OPERATE, json={}),
-    ("POST", "/runs/cancel"): Row(KeyScope.RUNS, json={"run_ids": ["{run_id}"]}),
-    ("POST", "/executions"): Row(KeyScope.RUNS, json={"graphId": "g"}),
-    ("GET", "/executions/{execution_id}"): Row(KeyScope.RUNS),
-    ("GET", "/executions/{execution_id}/events"): Row(KeyScope.RUNS),
-    ("GET", "/executions/{execution_id}/graph"): Row(KeyScope.RUNS),
-    ("POST", "/executions/{execution_id}/start"): Row(KeyScope.RUNS, json={}),
-    ("POST", "/executions/{execution_id}/cancel"): Row(KeyScope.RUNS, json={}),
-    ("POST", "/executions/{execution_id}/archive"): Row(KeyScope.OPERATE, json={}),
+    ("POST", "/runs/batch"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json={"runs": [{"flow_name": "f"}]}),
+    ("GET", "/runs"): Row(KeyScope.RUNS, READS, KNOWN, OWN),
+    ("GET", "/runs/{run_id}"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN, query={"include": "full"}),
+    ("GET", "/runs/{run_id}/tasks"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("GET", "/runs/~/watch"): Row(KeyScope.RUNS, READS, KNOWN, OWN, query={"timeout_sec": "1"}),
+    ("GET", "/runs/{run_id}/watch"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN, query={"timeout_sec": "1"}),
+    ("GET", "/runs/{run_id}/events"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("GET", "/runs/{run_id}/graph"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("GET", "/runs/{run_id}/state"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("GET", "/runs/{run_id}/nodes/{node_id:path}/output"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("POST", "/runs/{run_id}/nodes/{node_id:path}/resume"): Row(
+        KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json={"input": 1}
+    ),
+    ("POST", "/runs/{run_id}/cancel"): Row(KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json={}),
+    ("POST", "/runs/{run_id}/archive"): Row(KeyScope.OPERATE, CHANGES, KNOWN, HIDDEN, json={}),
+    ("POST", "/runs/cancel"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json={"run_ids": ["{run_id}"]}),
+    ("POST", "/executions"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json={"graphId": "g"}),
+    ("GET", "/executions/{execution_id}"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("GET", "/executions/{execution_id}/events"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("GET", "/executions/{execution_id}/graph"): Row(KeyScope.RUNS, READS, KNOWN, HIDDEN),
+    ("POST", "/executions/{execution_id}/start"): Row(KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json={}),
+    ("POST", "/executions/{execution_id}/cancel"): Row(KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json={}),
+    ("POST", "/executions/{execution_id}/archive"): Row(KeyScope.OPERATE, CHANGES, KNOWN, HIDDEN, json={}),
     **{
-        ("POST", f"{_NODE}/{verb}"): Row(KeyScope.RUNS, json=body)
+        ("POST", f"{_NODE}/{verb}"): Row(KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json=body)
         for verb, body in {
             "ready": {},
             "start": {"workerId": "w"},
@@ -84,18 +122,20 @@ ROWS: dict[tuple[str, str], Row] = {
             "fail": {"error": {"code": "X", "message": "x"}},
         }.items()
     },
-    ("PUT", "/graphs/{graph_id}"): Row(KeyScope.RUNS, json=GRAPH),
-    ("GET", "/graphs/{graph_id}"): Row(KeyScope.RUNS),
-    ("GET", "/workers"): Row(KeyScope.OPERATE, query={"scope": "all"}),
-    ("PATCH", "/workers/{worker_id}"): Row(KeyScope.OPERATE, json={"hidden": False}),
-    ("GET", "/metrics"): Row(KeyScope.OPERATE),
-    ("GET", "/dlq"): Row(KeyScope.OPERATE),
-    ("GET", "/dlq/{sequence}"): Row(KeyScope.OPERATE),
-    ("GET", "/wheels"): Row(KeyScope.WHEELS),
-    ("POST", "/wheels"): Row(KeyScope.WHEELS, files={"wheel": ("x.whl", b"x", "application/octet-stream")}),
-    ("GET", "/wheels/history"): Row(KeyScope.WHEELS),
-    ("GET", "/wheels/{wheel_name}"): Row(KeyScope.WHEELS),
-    ("DELETE", "/wheels/{wheel_name}"): Row(KeyScope.WHEELS),
+    ("PUT", "/graphs/{graph_id}"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json=GRAPH),
+    ("GET", "/graphs/{graph_id}"): Row(KeyScope.RUNS, READS, KNOWN, OWN),
+    ("GET", "/workers"): Row(KeyScope.OPERATE, READS, KNOWN, SHARED, query={"scope": "all"}),
+    ("PATCH", "/workers/{worker_id}"): Row(KeyScope.OPERATE, CHANGES, KNOWN, OWN, json={"hidden": False}),
+    ("GET", "/metrics"): Row(KeyScope.OPERATE, READS, KNOWN, OWN),
+    ("GET", "/dlq"): Row(KeyScope.OPERATE, READS, KNOWN, OWN),
+    ("GET", "/dlq/{sequence}"): Row(KeyScope.OPERATE, READS, KNOWN, HIDDEN),
+    ("GET", "/wheels"): Row(KeyScope.WHEELS, READS, KNOWN, SHARED),
+    ("POST", "/wheels"): Row(
+        KeyScope.WHEELS, CHANGES, KNOWN, SHARED, files={"wheel": ("x.whl", b"x", "application/octet-stream")}
+    ),
+    ("GET", "/wheels/history"): Row(KeyScope.WHEELS, READS, KNOWN, OWN),
+    ("GET", "/wheels/{wheel_name}"): Row(KeyScope.WHEELS, READS, KNOWN, SHARED),
+    ("DELETE", "/wheels/{wheel_name}"): Row(KeyScope.WHEELS, CHANGES, KNOWN, SHARED),
 }
 """A new route needs a row here; until it has one, the tests fail."""
 
