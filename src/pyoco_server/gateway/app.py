@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from pyoco_server.gateway import errors, openapi
+from pyoco_server.gateway import api_page, errors, openapi
 from pyoco_server.gateway.dashboard import router as dashboard
 from pyoco_server.gateway.middleware.auth import Authentication
 from pyoco_server.gateway.middleware.body_limit import BodyLimit
@@ -68,8 +68,8 @@ def create_app(open_services: OpenServices) -> FastAPI:
         version=importlib.metadata.version("pyoco-server"),
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,  # FastAPI's page loads its scripts from another host
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
     )
     app.state.language = server_language("auto")  # until the settings are loaded
     errors.install(app)
@@ -84,5 +84,6 @@ def create_app(open_services: OpenServices) -> FastAPI:
     for module in (run_outputs, executions, graphs, workers, dlq, metrics):
         app.include_router(module.router)
     app.include_router(wheels.router, responses=documented(*_OF_WHEELS))
+    app.include_router(api_page.router)
     app.include_router(dashboard)
     return app

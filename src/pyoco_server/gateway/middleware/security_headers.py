@@ -1,19 +1,10 @@
 """Adds headers that forbid browsers to run foreign code, to show an answer in a frame, and to cache it."""
 
-import base64
-import hashlib
-import re
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY: Final = "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-DOCS_PATH: Final = "/docs"
-"""The one page with foreign code; its policy names the origin, and its inline script by hash."""
-
-_CDN: Final = "https://cdn.jsdelivr.net/npm/"
-_INLINE_SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _ALWAYS: Final = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -38,20 +29,10 @@ class SecurityHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        page: Message | None = None
 
         async def with_headers(message: Message) -> None:
-            nonlocal page
             if message["type"] == "http.response.start":
-                if scope["path"] == DOCS_PATH and _is_html(message):
-                    page = message  # its policy depends on its body
-                    return
                 _add(message)
-            elif page is not None:
-                MutableHeaders(scope=page)["Content-Security-Policy"] = _docs_policy(message.get("body", b""))
-                _add(page)
-                start, page = page, None
-                await send(start)
             await send(message)
 
         await self._app(scope, receive, with_headers)
@@ -63,17 +44,3 @@ def _add(start: Message) -> None:
     if start["status"] in _CLOSING and b"connection" not in present:
         headers.append((b"connection", b"close"))
     start["headers"] = headers + [header for header in _ALWAYS if header[0] not in present]
-
-
-def _is_html(start: Message) -> bool:
-    return MutableHeaders(scope=start).get("content-type", "").startswith("text/html")
-
-
-def _docs_policy(html: bytes) -> str:
-    digests = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _INLINE_SCRIPT.findall(html)]
-    scripts = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'self'; script-src {_CDN} {scripts}; style-src {_CDN} 'unsafe-inline'; "
-        "img-src 'self' data: https://fastapi.tiangolo.com; "
-        "object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-    )
