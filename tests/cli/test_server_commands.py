@@ -28,7 +28,8 @@ def test_up_starts_a_nats_at_the_given_ports_and_stops_on_sigterm(tmp_path: Path
     with serving(tmp_path, "up", "--port", str(port), *own, port=port) as served:
         assert httpx.get(f"http://127.0.0.1:{http_port}/varz").json()["jetstream"]["config"]
         assert httpx.get(f"{served.url}/health").json() == {"status": "ok"}
-        assert httpx.get(f"{served.url}/health/ready").json()["nats"] == "connected"
+        ready = httpx.get(f"{served.url}/health/ready").json()
+        assert (ready["nats"], ready["synced_by"]) == ("connected", "none")
         accepted = httpx.post(f"{served.url}/runs", json={"flow_name": "any"})
         assert accepted.json()["status"] == "PENDING"
         with socket.create_connection(("127.0.0.1", nats_port), timeout=2):

@@ -24,6 +24,7 @@ def test_health(client: httpx.Client) -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
     ready = client.get("/health/ready")
     assert (ready.status_code, ready.json()["status"], ready.json()["nats"]) == (200, "ready", "connected")
+    assert ready.json()["synced_by"] == "operator"
 
 
 @pytest.mark.spec("004 REQ-0001", "004 ERR-PYOCO-0001")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import random
 import secrets
@@ -16,6 +17,7 @@ from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
 from pyoco_server.adapters.jetstream.stores.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.jetstream.stores.workers import JetStreamLiveness
 from pyoco_server.adapters.jetstream.transport.greeting import greeting_of
+from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.adapters.private_files import private_directory, write_once
 from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.adapters.system import SystemClock, uuid_maker
@@ -60,17 +62,17 @@ class _ChangeListeners(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def open_gateway(settings: Settings, *, reports_durability: bool = True) -> AsyncIterator[Services]:
+async def open_gateway(settings: Settings, *, own_nats: NatsServer | None = None) -> AsyncIterator[Services]:
     """Open everything that a gateway serves with; its index and its background loops run until it is closed.
 
-    A command that starts NATS itself has reported the durability policy already.
+    ``own_nats`` is the NATS server of ``settings``, if this process runs it.
     """
     check_exposure(settings)
     async with (
         open_platform(settings, name="pyoco-server") as platform,
         SqliteRunIndex(_index_path(settings)) as index,
     ):
-        if reports_durability:
+        if own_nats is None:  # else it has reported its policy
             platform.durability.report()
         limits = {"most": settings.http.watch_max_connections, "most_per_client": settings.http.watch_max_per_client}
         await _protect_keys(platform, settings)
@@ -84,6 +86,8 @@ async def open_gateway(settings: Settings, *, reports_durability: bool = True) -
         updater = IndexUpdater(feed, index, listeners.changed)
         platform.snapshots.notify(updater.note_written)
         given = _services(settings, platform, index, updater, listeners, run_log)
+        if own_nats is not None:
+            given = dataclasses.replace(given, synced_by=lambda: own_nats.policy.synced_by)
         await platform.connection.serve_syncs()
         await updater.catch_up()
         async with _sweeping(given, platform, index, listeners):
@@ -103,6 +107,7 @@ def _services(
     return Services(
         settings=settings,
         store=platform.connection,
+        synced_by=lambda: platform.durability.synced_by,
         clock=clock,
         new_id=uuid_maker(),
         log=platform.log,

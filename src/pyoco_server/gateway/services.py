@@ -4,6 +4,7 @@ A handler asks for :data:`ServicesDep` and gets the view of its sender's tenant,
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Annotated, Final, NoReturn, Protocol, cast
 
 from fastapi import Depends, Request
@@ -69,6 +70,8 @@ class Services:
 
     settings: Settings
     store: Reachable
+    synced_by: Callable[[], str]
+    """Which side syncs acknowledged data to the disk."""
     clock: Clock
     new_id: NewId
     log: EventLog

@@ -133,9 +133,7 @@ async def _everything(arguments: argparse.Namespace, settings: Settings) -> int:
         async with asked.cutting_short():
             await stack.enter_async_context(nats)
             create_result_key(Path(settings.storage.data_dir))
-            services = await stack.enter_async_context(
-                open_gateway(with_nats(settings, nats.url), reports_durability=False)
-            )
+            services = await stack.enter_async_context(open_gateway(with_nats(settings, nats.url), own_nats=nats))
             gateway = GatewayServer(services, command=" ".join(["pyoco-server dev", *arguments.files]))
             serving = await stack.enter_async_context(gateway.running())
         if asked.is_set():

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 
 from pyoco_server.adapters.jetstream.durability.connection import NotLetInError
+from pyoco_server.adapters.nats_server import NatsServer
 from pyoco_server.app.ports import UnavailableError
 from pyoco_server.bootstrap.gateway import open_gateway
 from pyoco_server.cli.shared.errors import UsageError
@@ -71,10 +72,12 @@ class GatewayServer:
                 given.hub.close()
             await asyncio.gather(serving, return_exceptions=True)
 
-    async def serve_when_possible(self, settings: Settings) -> None:
+    async def serve_when_possible(self, settings: Settings, own_nats: NatsServer | None) -> None:
         """Wait for NATS, and serve as long as this is not cancelled; raises what is wrong beside its absence."""
         async with contextlib.AsyncExitStack() as stack:
-            self._app.state.services = await opened(stack, lambda: open_gateway(settings), is_logged=True)
+            self._app.state.services = await opened(
+                stack, lambda: open_gateway(settings, own_nats=own_nats), is_logged=True
+            )
             _log.info("NATS is there; requests are served", extra={"action": "nats_arrived"})
             await asyncio.Event().wait()
 
@@ -90,7 +93,7 @@ class GatewayServer:
 
 
 @contextlib.asynccontextmanager
-async def gateway_on(settings: Settings, *, has_own_nats: bool) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def gateway_on(settings: Settings, own_nats: NatsServer | None) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Run the gateway; when one of the tasks ends, the gateway has ended.
 
     Without NATS it listens, answers that NATS is not available, and serves as soon as it can connect.
@@ -98,7 +101,7 @@ async def gateway_on(settings: Settings, *, has_own_nats: bool) -> AsyncIterator
     async with contextlib.AsyncExitStack() as stack:
         given: Services | Awaited
         try:
-            given = await stack.enter_async_context(open_gateway(settings, reports_durability=not has_own_nats))
+            given = await stack.enter_async_context(open_gateway(settings, own_nats=own_nats))
         except NotLetInError:
             raise
         except UnavailableError as error:
@@ -106,7 +109,7 @@ async def gateway_on(settings: Settings, *, has_own_nats: bool) -> AsyncIterator
             given = Awaited(settings)
         gateway, tasks = GatewayServer(given), []
         if isinstance(given, Awaited):  # left after the server: what is being served is not taken away
-            tasks.append(await stack.enter_async_context(running(gateway.serve_when_possible(settings))))
+            tasks.append(await stack.enter_async_context(running(gateway.serve_when_possible(settings, own_nats))))
         yield [*tasks, await stack.enter_async_context(gateway.running())]
 
 

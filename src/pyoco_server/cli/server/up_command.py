@@ -97,8 +97,9 @@ async def _serve(arguments: argparse.Namespace, settings: Settings) -> int:
     asked = StopRequests()
     async with AsyncExitStack() as stack:
         async with asked.cutting_short():  # indexing very many runs takes long
-            connected, supervision = await stack.enter_async_context(_nats(arguments, settings))
-            serving = await stack.enter_async_context(gateway_on(connected, has_own_nats=bool(supervision)))
+            own_nats, supervision = await stack.enter_async_context(_nats(arguments, settings))
+            connected = settings if own_nats is None else with_nats(settings, own_nats.url)
+            serving = await stack.enter_async_context(gateway_on(connected, own_nats))
         if not asked.is_set():
             await first_of(asked, *serving, *supervision)
     return asked.exit_code
@@ -107,10 +108,10 @@ async def _serve(arguments: argparse.Namespace, settings: Settings) -> int:
 @asynccontextmanager
 async def _nats(
     arguments: argparse.Namespace, settings: Settings
-) -> AsyncIterator[tuple[Settings, list[asyncio.Task[None]]]]:
-    """Yield the settings with the NATS to use, and the task that supervises it if it is our own."""
+) -> AsyncIterator[tuple[NatsServer | None, list[asyncio.Task[None]]]]:
+    """Yield a NATS server of our own and the task that supervises it; neither if the settings name another one."""
     if "urls" in settings.nats.model_fields_set and not arguments.with_nats_bootstrap:
-        yield settings, []
+        yield None, []
         return
     private_data_dir(settings)
     server = NatsServer(
@@ -125,7 +126,7 @@ async def _nats(
         create_result_key(Path(settings.storage.data_dir))
         watching = asyncio.create_task(server.wait(), name="nats-server")
         try:
-            yield with_nats(settings, server.url), [watching]
+            yield server, [watching]
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)

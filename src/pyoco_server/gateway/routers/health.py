@@ -26,16 +26,20 @@ async def health() -> Json:
 async def ready(request: Request) -> Json:
     """Whether NATS is connected, and how far the index lags behind (null: it never was up to date).
 
-    Also not ready for some seconds after a submission failed because NATS stored nothing.
+    Also not ready for some seconds after a submission failed because NATS stored nothing. `synced_by` says which side
+    puts acknowledged data on the disk: the NATS server that this gateway started (`server`), gateways and workers
+    (`clients`), neither (`none`), or a NATS server of the `operator`; null: it is not known yet.
     """
     services: Services | Awaited = request.app.state.services
-    connected, is_ready, lag_sec = False, False, math.inf
+    connected, is_ready, lag_sec, synced_by = False, False, math.inf, None
     if isinstance(services, Services):
         connected, lag_sec = services.store.is_connected, services.index_updater.lag_sec
+        synced_by = services.synced_by()
         is_ready = connected and not services.writes.are_failing
     body = {
         "status": "ready" if is_ready else "unavailable",
         "nats": "connected" if connected else "disconnected",
         "index_lag_sec": round(lag_sec, 3) if math.isfinite(lag_sec) else None,
+        "synced_by": synced_by,
     }
     return Json(body, status_code=200 if is_ready else 503)

@@ -56,6 +56,7 @@ class Readiness(BaseModel):
     status: Literal["ready", "unavailable"]
     nats: Literal["connected", "disconnected"]
     index_lag_sec: float | None
+    synced_by: Literal["server", "clients", "none", "operator"] | None
 
 
 class RunAccepted(_OpenDocument):

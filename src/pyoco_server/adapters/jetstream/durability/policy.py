@@ -155,10 +155,10 @@ class StreamNotDurableError(PyocoServerError):
     def __init__(self, stream: str) -> None:
         self.stream = stream
         super().__init__(
-            f"The stream '{stream}' has persist_mode 'async': NATS confirms a message before it has written it, and a "
-            "crash loses confirmed runs. NATS cannot change the mode of a stream: stop the platform, back up the "
-            f"stream ('nats stream backup {stream} DIRECTORY'), delete it, and restore it with \"persist_mode\": "
-            '"default" in DIRECTORY/backup.json.'
+            f"The stream '{stream}' has persist_mode 'async': NATS confirms a message before it writes it. A "
+            "crash loses confirmed runs. NATS cannot change the mode: stop the platform, back the stream up "
+            f"('nats stream backup {stream} DIRECTORY'), delete it ('nats stream rm {stream}'), and restore it with a "
+            "configuration whose persist_mode is 'default' ('nats stream restore DIRECTORY --config FILE')."
         )
 
 
