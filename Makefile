@@ -23,7 +23,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 GROUPS := gateway book clients platform properties power flows dashboard
 CHECKS := check-format check-lint check-types check-imports check-dependencies check-language check-generated
 
-.PHONY: help setup demo test check $(CHECKS) audit unit $(GROUPS) screenshots cluster chaos faults fuzz format bench \
+.PHONY: help setup demo test check $(CHECKS) audit unit $(GROUPS) screenshots cluster chaos faults rebuild fuzz format bench \
 	bench-growth bench-peers bench-page bench-parts docs site generated mutants dist release-check clean
 
 help: ## list the targets
@@ -98,7 +98,7 @@ clients: $(READY) ## the client library, the command lines, wheels
 	$(PYTEST) -n 4 --dist worksteal tests/client tests/cli tests/app/wheels tests/wheels
 
 platform: $(READY) ## NATS, the index, settings, logs, use cases and workers, with real servers and processes
-	$(PYTEST) $(AT_ONCE) --ignore tests/adapters/executor tests/settings tests/logs tests/messages tests/adapters tests/worker tests/app/recovery tests/app/runs tests/app/snapshots tests/interop
+	$(PYTEST) $(AT_ONCE) --ignore tests/adapters/executor tests/settings tests/logs tests/messages tests/adapters tests/worker tests/rebuild tests/app/recovery tests/app/runs tests/app/snapshots tests/interop
 
 flows: $(READY) ## the engine, flow.yaml and isolation, with real threads and processes
 	$(PYTEST) $(AT_ONCE) tests/flows tests/adapters/executor tests/app/runtime tests/values tests/testing examples
@@ -130,6 +130,9 @@ faults: $(READY) ## every error of NATS at every write of every route (long)
 
 fuzz: $(READY) ## random input at every edge (PYOCO_FUZZ=50: how many times as much as in the tests)
 	PYOCO_FUZZ=$${PYOCO_FUZZ:-50} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/fuzz tests/worker/test_own_graph_random.py
+
+rebuild: $(READY) ## delete all that is derived from the log of 100,000 runs, and start (REBUILD='--runs 20000')
+	$(BIN)/python -m tests.rebuild $(REBUILD)
 
 mutants: $(MUTANTS_READY) ## mutation testing of the core
 	PATH="$(CURDIR)/$(MUTANTS_VENV)/bin:$$PATH" $(MUTANTS_VENV)/bin/python -m tools.mutants

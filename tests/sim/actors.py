@@ -12,7 +12,7 @@ from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type in
 from typing_extensions import override
 
 from pyoco_server.adapters.executor.local import LocalExecutor
-from pyoco_server.adapters.memory.event_log import MemoryBeginnings
+from pyoco_server.adapters.memory.listing import MemoryListing
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
 from pyoco_server.adapters.memory.work_queue import MemoryWorkQueue
 from pyoco_server.adapters.sqlite_index import SqliteRunIndex
@@ -22,6 +22,7 @@ from pyoco_server.app.recovery.announced_flows import announced
 from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
 from pyoco_server.app.recovery.held_runs import HeldRuns
+from pyoco_server.app.recovery.rebuild import Rebuild
 from pyoco_server.app.recovery.reconciler import Reconciler, ReconcilerOptions
 from pyoco_server.app.runs.commands import RunCommands
 from pyoco_server.app.runs.run_log import RunLog
@@ -63,9 +64,9 @@ SWEEPS: Final = ReconcilerOptions(
     cancel_margin_sec=1.0,
     snapshot_sec=2.0,
     audit_sec=4.0,
-    survey_sec=30.0,
     silent_sec=4 * ACK_WAIT_SEC,
 )
+REBUILD_PAUSE_SEC: Final = 30.0
 
 
 class Store:
@@ -132,16 +133,24 @@ class Gateway:
             clock=clock,
             silent_sec=SWEEPS.worker_silent_sec,
         )
+        self._rebuild = Rebuild(
+            desk=self.desk,
+            index=index,
+            listing=MemoryListing(store.log.inner, store.snapshots.inner, store.queue.inner),
+            lagging=self._lagging,
+            foreign=self._foreign,
+            clock=clock,
+            pause_sec=REBUILD_PAUSE_SEC,
+        )
         self._sweeper = Reconciler(
             desk=self.desk,
             index=index,
             snapshots=store.snapshots,
             queue=store.queue,
             lagging=self._lagging,
-            beginnings=MemoryBeginnings(store.log.inner),
+            rebuild=self._rebuild,
             exhausted=self._exhausted,
             workers=store.registry,
-            foreign=self._foreign,
             clock=clock,
             options=SWEEPS,
         )
@@ -156,8 +165,8 @@ class Gateway:
         await self._log.subscribe_all(self._appended)
         await self._exhausted_jobs.subscribe(self._exhausted.note_advisory)
         self.is_open = True
-        sweeping = self._sweeper.run() if sweeps else self._wake_held_runs()
-        await asyncio.gather(self.keeper.run(), self._foreign.run(), sweeping)
+        sweeping = [self._sweeper.run(), self._rebuild.run()] if sweeps else [self._wake_held_runs()]
+        await asyncio.gather(self.keeper.run(), self._foreign.run(), *sweeping)
 
     async def _wake_held_runs(self) -> None:
         """Wake held runs. Gateways that do not reconcile need this too, because nothing else resumes a held run."""

@@ -6,7 +6,7 @@ has a network (``tests/sim/network.py``), and the tests of one log have their ow
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from enum import Enum, auto, unique
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from pyoco_server.adapters.memory.registries import (
     MemoryWorkerRegistry,
 )
 from pyoco_server.adapters.memory.snapshots import MemorySnapshots
-from pyoco_server.adapters.memory.work_queue import MemoryDelivery, MemoryExhaustedJobs, MemoryWorkQueue
+from pyoco_server.adapters.memory.work_queue import MemoryDelivery, MemoryExhaustedJobs, MemoryWorkQueue, QueuedJob
 from pyoco_server.app.ports import (
     Delivery,
     NotStoredError,
@@ -200,6 +200,13 @@ class FaultySnapshots:
         """Store what has arrived at the store."""
         return await self.inner.write(run_id, body, position=position, revision=revision, is_urgent=is_urgent)
 
+    def lose(self, run_ids: Collection[str]) -> None:
+        """Lose snapshots and marks as a file system can: no change says so."""
+        for run_id in run_ids:
+            self.inner._stored.pop(run_id, None)
+            self.inner._changes.pop(run_id, None)
+            self.inner._forbidden.discard(run_id)
+
     async def sync(self) -> None:
         await self._faults.call("snapshots.sync", self.inner.sync)
 
@@ -280,6 +287,17 @@ class FaultyQueue:
 
     async def stalled(self, tag: str) -> bool:
         return await self._faults.call("queue.stalled", lambda: self.inner.stalled(tag), tag)
+
+    def lose(self, is_lost: Callable[[QueuedJob], bool]) -> list[QueuedJob]:
+        """Lose jobs, with what the queue remembers to recognise them, and return them."""
+        lost = [job for job in self.inner.jobs() if is_lost(job)]
+        for job in lost:
+            lane = self.inner._lane(job.tag)
+            if job in lane.fresh:
+                lane.fresh.remove(job)
+            self.inner.settle(job)
+        self.inner._seen.clear()
+        return lost
 
     async def rebind(self, tag: str) -> None:
         await self.inner.rebind(tag)

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pyoco_server.adapters.jetstream.stores.event_log import JetStreamBeginnings
 from pyoco_server.adapters.jetstream.stores.exhausted_jobs import JetStreamExhaustedJobs
 from pyoco_server.adapters.jetstream.stores.in_flight_jobs import JetStreamInFlightJobs
 from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
+from pyoco_server.adapters.jetstream.stores.listing import JetStreamListing
 from pyoco_server.adapters.jetstream.stores.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.jetstream.stores.workers import JetStreamLiveness
 from pyoco_server.adapters.jetstream.transport.greeting import greeting_of
@@ -27,6 +27,7 @@ from pyoco_server.app.ports import SnapshotChange, UnavailableError, head_of
 from pyoco_server.app.recovery.dead_workers import DeadWorkers
 from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
+from pyoco_server.app.recovery.rebuild import Rebuild
 from pyoco_server.app.recovery.reconciler import Reconciler, ReconcilerOptions
 from pyoco_server.app.runs.commands import RunCommands
 from pyoco_server.app.runs.run_log import RunLog
@@ -147,16 +148,25 @@ async def _sweeping(
         clock=clock,
         in_hands_sec=settings.heartbeat.in_hands_sec,
     )
+    rebuild = Rebuild(
+        desk=given.run_log,
+        index=index,
+        listing=JetStreamListing(platform.connection, names),
+        lagging=listeners.lagging,
+        foreign=listeners.foreign,
+        clock=clock,
+        reconnects=lambda: platform.connection.nc.stats["reconnects"],
+        in_hands_sec=settings.heartbeat.in_hands_sec,
+    )
     reconciler = Reconciler(
         desk=given.run_log,
         index=index,
         snapshots=given.snapshots,
         queue=given.queue,
         lagging=listeners.lagging,
-        beginnings=JetStreamBeginnings(platform.connection, names),
+        rebuild=rebuild,
         exhausted=exhausted,
         workers=given.workers,
-        foreign=listeners.foreign,
         clock=clock,
         chance=random.Random(),  # noqa: S311 an order, not a secret
         options=ReconcilerOptions(
@@ -172,7 +182,7 @@ async def _sweeping(
     with contextlib.ExitStack() as subscriptions:
         subscriptions.callback(await given.log.subscribe_all(appended))
         subscriptions.callback(await exhausted_jobs.subscribe(exhausted.note_advisory))
-        loops = [given.index_updater.run(), reconciler.run(), listeners.foreign.run()]
+        loops = [given.index_updater.run(), reconciler.run(), rebuild.run(), listeners.foreign.run()]
         if settings.heartbeat.worker_gone_sec > 0:
             liveness = JetStreamLiveness(platform.connection, names)
             dead_workers = DeadWorkers(
@@ -187,6 +197,9 @@ async def _sweeping(
             loops.append(dead_workers.run())
         async with _running(*loops):
             yield
+        if platform.connection.is_connected:
+            with contextlib.suppress(UnavailableError):  # then the next start compares
+                await rebuild.note_state()
 
 
 @contextlib.asynccontextmanager

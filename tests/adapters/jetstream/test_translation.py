@@ -15,11 +15,12 @@ from pyoco_server.adapters.jetstream.durability.connection import Connection
 from pyoco_server.adapters.jetstream.primitives.names import Names
 from pyoco_server.adapters.jetstream.primitives.provisioning import provision, set_replicas
 from pyoco_server.adapters.jetstream.stores.dead_letters import JetStreamDeadLetters
-from pyoco_server.adapters.jetstream.stores.event_log import JetStreamBeginnings, JetStreamEventLog
+from pyoco_server.adapters.jetstream.stores.event_log import JetStreamEventLog
 from pyoco_server.adapters.jetstream.stores.exhausted_jobs import JetStreamExhaustedJobs
 from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
 from pyoco_server.adapters.jetstream.stores.in_flight_jobs import JetStreamInFlightJobs
 from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
+from pyoco_server.adapters.jetstream.stores.listing import JetStreamListing
 from pyoco_server.adapters.jetstream.stores.outputs import JetStreamOutputStore
 from pyoco_server.adapters.jetstream.stores.snapshot_feed import JetStreamSnapshotFeed
 from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
@@ -158,7 +159,9 @@ CALLS: Final[dict[str, Call]] = {
     "log.read": lambda c, n: _log(c, n).read("r"),
     "log.subscribe": lambda c, n: _log(c, n).subscribe("r", lambda _position: None),
     "log.subscribe_all": lambda c, n: _log(c, n).subscribe_all(lambda _run_id, _position: None),
-    "beginnings.pages": lambda c, n: _every(JetStreamBeginnings(c, n).pages()),
+    "listing.logs": lambda c, n: _every(JetStreamListing(c, n).logs()),
+    "listing.jobs": lambda c, n: _every(JetStreamListing(c, n).jobs()),
+    "listing.state": lambda c, n: JetStreamListing(c, n).state(),
     "snapshots.write": lambda c, n: JetStreamSnapshots(c, n).write("r", b"{}", position=1),
     "snapshots.read": lambda c, n: JetStreamSnapshots(c, n).read("r"),
     "snapshots.delete": lambda c, n: JetStreamSnapshots(c, n).delete("r"),

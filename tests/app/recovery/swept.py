@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from pyoco_server.adapters.memory.event_log import MemoryBeginnings
+from pyoco_server.adapters.memory.listing import MemoryListing
 from pyoco_server.adapters.memory.registries import MemoryGraphRegistry
 from pyoco_server.adapters.memory.snapshots import MemorySnapshotFeed
 from pyoco_server.adapters.memory.work_queue import MemoryExhaustedJobs
@@ -12,6 +12,7 @@ from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.app.ports import SnapshotChange, head_of
 from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
+from pyoco_server.app.recovery.rebuild import Rebuild
 from pyoco_server.app.recovery.reconciler import Reconciler, ReconcilerOptions
 from pyoco_server.app.runs.commands import RunCommands, Sender
 from pyoco_server.app.snapshots.index_updater import IndexUpdater
@@ -40,6 +41,7 @@ class Swept:
         self.foreign = ForeignWrites(world.desk)
         self.keeper = IndexUpdater(MemorySnapshotFeed(world.snapshots.inner), index, self._changed)
         self.exhausted = self.another_exhausted_job_sweep()
+        self.rebuild = self.another_rebuild()
         self.reconciler = self.another()
 
     def another_exhausted_job_sweep(self) -> ExhaustedJobSweep:
@@ -55,6 +57,18 @@ class Swept:
             in_hands_sec=3.0,
         )
 
+    def another_rebuild(self) -> Rebuild:
+        """The comparison of a gateway that has just started."""
+        world = self.world
+        return Rebuild(
+            desk=world.desk,
+            index=self.index,
+            listing=MemoryListing(world.log.inner, world.snapshots.inner, world.queue.inner),
+            lagging=self.lagging,
+            foreign=self.foreign,
+            clock=world.clock,
+        )
+
     def another(self) -> Reconciler:
         """One that has just started."""
         world = self.world
@@ -64,10 +78,9 @@ class Swept:
             snapshots=world.snapshots,
             queue=world.queue,
             lagging=self.lagging,
-            beginnings=MemoryBeginnings(world.log.inner),
+            rebuild=self.rebuild,
             exhausted=self.exhausted,
             workers=world.registry,
-            foreign=self.foreign,
             clock=world.clock,
             options=OPTIONS,
         )

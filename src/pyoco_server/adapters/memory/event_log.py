@@ -1,6 +1,6 @@
 """Event logs in memory, stored as the bytes that would be on disk: an event that cannot be encoded is refused."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -51,6 +51,10 @@ class MemoryEventLog:
         self._listeners_to_all.append(on_append)
         return lambda: self._listeners_to_all.remove(on_append)
 
+    def counts(self) -> Mapping[str, int]:
+        """Return all executions that have a log, each with the number of its events."""
+        return {execution_id: len(lines) for execution_id, lines in self._lines.items() if lines}
+
     def dump(self) -> bytes:
         """Return all logs as bytes, so that another process can resume their runs."""
         return msgspec.msgpack.encode(self._lines)
@@ -61,15 +65,3 @@ class MemoryEventLog:
         log = cls()
         log._lines = msgspec.msgpack.decode(dumped, type=dict[str, list[bytes]])
         return log
-
-
-class MemoryBeginnings:
-    """Finds logs with a single event: the log in memory does not keep commits apart."""
-
-    def __init__(self, log: MemoryEventLog) -> None:
-        self._log = log
-
-    async def pages(self) -> AsyncIterator[Sequence[str]]:
-        """Yield all of them as one page."""
-        logs = msgspec.msgpack.decode(self._log.dump(), type=dict[str, list[bytes]])
-        yield [execution_id for execution_id, lines in logs.items() if len(lines) == 1]

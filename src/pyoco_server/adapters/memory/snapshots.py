@@ -84,6 +84,10 @@ class MemorySnapshots:
         newest_first = itertools.takewhile(lambda change: change.sequence > after, reversed(self._changes.values()))
         return [*newest_first][::-1]
 
+    def keys(self) -> set[str]:
+        """Return the runs that have a snapshot, or a marker that one was removed."""
+        return self._changes.keys() | self._forbidden
+
     @property
     def state(self) -> FeedState:
         """Which changes there are."""

@@ -129,7 +129,8 @@ class MemoryWorkQueue:
         self._clock = clock
         self._lanes: dict[str, _Lane] = {}
         self._seen: dict[str, datetime] = {}
-        self._published = 0
+        self.published = 0
+        """The number of jobs that were ever queued."""
         self.exhausted: dict[int, QueuedJob] = {}
         """Exhausted jobs by their number."""
         self.on_exhausted: list[OnExhausted] = []
@@ -143,8 +144,8 @@ class MemoryWorkQueue:
             return
         self._seen[dedup_id] = now
         lane = self._lane(tag)
-        self._published += 1
-        lane.fresh.append(QueuedJob(self._published, tag, f"{self._prefix}.{tag}", body))
+        self.published += 1
+        lane.fresh.append(QueuedJob(self.published, tag, f"{self._prefix}.{tag}", body))
         lane.wake()
 
     async def prepare(self, tag: str) -> None:
@@ -184,6 +185,11 @@ class MemoryWorkQueue:
         """Remove a job from the queue."""
         self.exhausted.pop(job.number, None)
         self._lane(job.tag).forget(job)
+
+    def jobs(self) -> list[QueuedJob]:
+        """Return all jobs: queued, in flight or exhausted."""
+        lanes = [job for lane in self._lanes.values() for job in (*lane.out, *lane.fresh)]
+        return [*lanes, *self.exhausted.values()]
 
     def held(self, tag: str) -> list[QueuedJob]:
         """Return the jobs of a tag that are in flight."""

@@ -75,6 +75,18 @@ class SqliteRunIndex:
         """Apply changes, and store that the index is up to date up to ``position``."""
         await self._write(self._writer.apply, changes, position)
 
+    async def compared(self) -> str:
+        """Return the state of the stores up to which they were compared; empty if they were not."""
+        return await self._look(reading.compared)
+
+    async def note_compared(self, state: str) -> None:
+        """Store that the log and what is derived from it agree in this state of the stores."""
+        await self._write(self._writer.note_compared, state)
+
+    async def unknown(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Return those of these runs that the index does not have."""
+        return await self._read(reading.unknown, run_ids)
+
     async def forget(self, before: int) -> None:
         """Remove the runs whose newest change is older than this sequence."""
         await self._write(self._writer.forget, before)

@@ -1,6 +1,7 @@
 """Short queries of the index; for pages of runs, see ``paging``."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +35,17 @@ def feed(connection: sqlite3.Connection) -> tuple[str, int]:
     """Return which snapshots the index was made from, and up to which position."""
     origin, position = connection.execute("SELECT origin, position FROM feed").fetchone()
     return str(origin), int(position)
+
+
+def compared(connection: sqlite3.Connection) -> str:
+    """Return the state of the stores up to which they were compared; empty if they were not."""
+    return str(connection.execute("SELECT compared FROM feed").fetchone()[0])
+
+
+def unknown(connection: sqlite3.Connection, run_ids: Sequence[str]) -> list[str]:
+    """Return those of these runs that the index does not have."""
+    sql = "SELECT value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = value)"
+    return [str(run_id) for (run_id,) in connection.execute(sql, (msgspec.json.encode(run_ids).decode(),))]
 
 
 def counts(connection: sqlite3.Connection, tenant_id: str | None) -> dict[str, int]:

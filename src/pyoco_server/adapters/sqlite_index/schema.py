@@ -21,7 +21,7 @@ from typing import Final
 from pyoco_server.adapters.private_files import private_file
 from pyoco_server.errors import InvalidInputError
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """A file of another version is replaced: its content can be read from the snapshots again."""
 
 IN_MEMORY: Final = ":memory:"
@@ -41,8 +41,8 @@ LONGEST_SPAN: Final = 40
 """The class of runs that took 2**39 seconds or more, as those with a wrong clock did."""
 
 _TABLES: Final = """
-CREATE TABLE feed (origin TEXT NOT NULL, position INTEGER NOT NULL);
-INSERT INTO feed VALUES ('', 0);
+CREATE TABLE feed (origin TEXT NOT NULL, position INTEGER NOT NULL, compared TEXT NOT NULL);
+INSERT INTO feed VALUES ('', 0, '');
 
 CREATE TABLE terms (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 

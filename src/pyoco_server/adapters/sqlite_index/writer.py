@@ -119,8 +119,13 @@ class Writer:
         with self._transaction() as execute:
             for table in ("runs", "waits", "cells", "days", "latencies", "terms"):
                 execute(f"DELETE FROM {table}")  # noqa: S608 our own names
-            execute("UPDATE feed SET origin = ?, position = 0", (origin,))
+            execute("UPDATE feed SET origin = ?, position = 0, compared = ''", (origin,))
             self._terms.clear()
+
+    def note_compared(self, state: str) -> None:
+        """Store the state of the stores in which nothing derived from the log is missing."""
+        with self._transaction() as execute:
+            execute("UPDATE feed SET compared = ?", (state,))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:

@@ -1,22 +1,9 @@
 """The event log: the truth about every execution. Everything else that is stored is derived from it."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pyoco_server.core import Event
-
-
-class Beginnings(Protocol):
-    """Finds logs with a single commit, without reading any: some belong to submissions that were never accepted."""
-
-    def pages(self) -> AsyncIterator[Sequence[str]]:
-        """Yield the ids of executions whose log is a single commit, in pages; UnavailableError if they cannot be read.
-
-        Logs that begin meanwhile may be missing. The cost grows with the number of executions: do not call it every
-        minute.
-        """
-        ...
-
 
 OnAppend = Callable[[int], None]
 """Called with the position where the log ends now, on the event loop; must be quick and must not raise."""

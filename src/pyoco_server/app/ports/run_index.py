@@ -260,6 +260,18 @@ class RunIndex(RunIndexReader, Protocol):
         """
         ...
 
+    async def compared(self) -> str:
+        """Return the state of the stores that was stored last; empty if none was, or the index was cleared since."""
+        ...
+
+    async def note_compared(self, state: str) -> None:
+        """Store the state (:meth:`.listing.StoreListing.state`) in which the log and what is derived from it agree."""
+        ...
+
+    async def unknown(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Return those of these runs that the index does not have."""
+        ...
+
     async def forget(self, before: int) -> None:
         """Remove the runs whose newest change is older than this sequence."""
         ...

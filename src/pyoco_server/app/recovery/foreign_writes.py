@@ -4,8 +4,8 @@ A gateway reads every change of every snapshot anyway, so this costs nothing for
 noted when its snapshot is foreign, and reconciled at once: a cancel that another gateway accepted must reach the
 worker before its task ends. A snapshot that claims an end or a cancel is noted as it was, in its order: programs that
 write blindly overwrite what others wrote a moment before, and no accepted cancel must be lost that way, even if its
-run has no log. A process that dies in between loses its notes; the audit of open runs and the survey of logs that
-have only begun find those runs again.
+run has no log. A process that dies in between loses its notes; the audit of open runs and the comparison of logs with
+snapshots (:mod:`.rebuild`) find those runs again.
 """
 
 import asyncio

@@ -6,7 +6,6 @@ gateways may sweep at the same time.
 
 import asyncio
 import logging
-import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -16,7 +15,6 @@ import msgspec
 from pyoco_server.app.ports import (
     Clock,
     DueWait,
-    RunFilter,
     RunIndex,
     RunQuery,
     SnapshotReader,
@@ -24,10 +22,9 @@ from pyoco_server.app.ports import (
     WorkerRegistry,
     WorkQueue,
 )
-from pyoco_server.app.ports.event_log import Beginnings
 from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
-from pyoco_server.app.recovery.foreign_writes import ForeignWrites
 from pyoco_server.app.recovery.held_runs import HeldRuns
+from pyoco_server.app.recovery.rebuild import Rebuild
 from pyoco_server.app.recovery.snapshot_audit import SnapshotAudit
 from pyoco_server.app.runs.run_log import RunLog, RunNotFoundError
 from pyoco_server.app.snapshots.lag import SnapshotLag
@@ -40,7 +37,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _SWEEPER: Final = Actor(ActorKind.SCHEDULER, "sweep")
 AT_ONCE: Final = 16
-_CHUNK: Final = 200
 _MOST_SILENT: Final = 100
 _DUE_WINDOW: Final = 4_096
 _DUE_GROUP: Final = 512
@@ -60,8 +56,6 @@ class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_sec: float = 3.0
     audit_sec: float = 30.0
     """Between two audits of the snapshots of all open runs."""
-    survey_sec: float = 600.0
-    """The least time between two scans of all logs; only the start and an outage cause one."""
     worker_silent_sec: float = 20.0
     """A worker that has not reported for so long cannot be expected to take a held run."""
     silent_sec: float = 90.0
@@ -79,10 +73,9 @@ class Reconciler:
         snapshots: SnapshotReader,
         queue: WorkQueue,
         lagging: SnapshotLag,
-        beginnings: Beginnings,
+        rebuild: Rebuild,
         exhausted: ExhaustedJobSweep,
         workers: WorkerRegistry,
-        foreign: ForeignWrites,
         clock: Clock,
         options: ReconcilerOptions,
         chance: random.Random | None = None,
@@ -93,9 +86,8 @@ class Reconciler:
         self._snapshots = snapshots
         self._queue = queue
         self._lagging = lagging
-        self._beginnings = beginnings
+        self._rebuild = rebuild
         self._exhausted = exhausted
-        self._foreign = foreign
         self._clock = clock
         self._options = options
         self._audit = SnapshotAudit(
@@ -106,8 +98,6 @@ class Reconciler:
         )
         self._chance = chance or random.Random(0)  # noqa: S311 an order, not a secret
         self._put_off: dict[DueWait, float] = {}
-        self._surveyed_at = -math.inf
-        self._may_have_missed = True
         self._rescued_up_to: tuple[float, int] | None = None
         """The place, among silent runs, of the last one that :meth:`rescue` has seen."""
 
@@ -121,7 +111,6 @@ class Reconciler:
             self.repair_snapshots,
             self._audit.audit,
             self._exhausted.end_exhausted,
-            self.find_unknown,
             self.rescue,
         )
 
@@ -129,11 +118,12 @@ class Reconciler:
         """Sweep until cancelled."""
         while True:
             await asyncio.sleep(self._options.interval_sec)
+            self._rebuild.notice_reconnects()
             for sweep in self.sweeps:
                 try:
                     await sweep()
                 except UnavailableError:
-                    self._may_have_missed = True
+                    self._rebuild.request()
                     break  # requests report the outage; nothing can be swept without a store
                 except Exception as error:  # noqa: BLE001 logged; the other sweeps must run
                     log_error(_log, "ERR-PYOCO-0106", action="sweep_crashed", exc=error, sweep=sweep.__name__)
@@ -192,32 +182,6 @@ class Reconciler:
         except UnavailableError:
             self._lagging.appended(run_id, position, self._now())
             raise
-
-    async def find_unknown(self) -> None:
-        """Find runs without a snapshot whose log was created while this gateway could not see it.
-
-        A running gateway sees every append, so all logs are scanned only at the start and after an outage.
-        """
-        if not self._may_have_missed or self._now() < self._surveyed_at + self._options.survey_sec:
-            return
-        self._may_have_missed = False
-        try:
-            async for run_ids in self._beginnings.pages():
-                for start in range(0, len(run_ids), _CHUNK):
-                    await self._note_unknown(run_ids[start : start + _CHUNK])
-        except UnavailableError:
-            self._may_have_missed = True
-            raise
-        self._surveyed_at = self._now()
-
-    async def _note_unknown(self, run_ids: Sequence[str]) -> None:
-        """Take note of runs with a single commit that the index does not have, or has with a later status."""
-        known = {found.cursor.run_id: found.summary for found in await self._index.among(run_ids, RunFilter())}
-        for run_id in run_ids:
-            if run_id not in known:
-                self._lagging.appended(run_id, 1, self._now())
-            elif known[run_id].get("status") != RunStatus.PENDING:
-                self._foreign.note(run_id)
 
     async def rescue(self) -> None:
         """Queue another job for each run without a heartbeat whose tag has no job in the queue."""

@@ -7,7 +7,7 @@ worker, which is notified by a job. What clients command is in :mod:`.commands`;
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -33,7 +33,7 @@ from pyoco_server.app.runtime.wait_deadlines import deadline_error
 from pyoco_server.app.snapshots.codec import json_object, readable
 from pyoco_server.app.snapshots.foreign import adopt_claim, cancelled_outside, cancelling, foreign_snapshot
 from pyoco_server.app.snapshots.projection import HELD, RunProjection
-from pyoco_server.app.snapshots.status import NOT_ACCEPTED, cancel_mode, was_retracted
+from pyoco_server.app.snapshots.status import NOT_ACCEPTED, cancel_mode, has_owner, is_parked, was_retracted
 from pyoco_server.app.snapshots.writer import Ownership, SnapshotWriter
 from pyoco_server.core import (
     Actor,
@@ -215,9 +215,10 @@ class RunLog:
         asked = CancelExecution(execution_id=run_id, actor=actor, reason=NOT_ACCEPTED)
         await run.execution.do(asked, cancel_mode=CancelMode.IMMEDIATE)
 
-    async def restore(self, run_id: str) -> OpenRun | None:
-        """Recreate what a run lacks: its snapshot, and its job if it has not started; None if it was retracted.
+    async def restore(self, run_id: str, *, queued: Container[str] | None = None) -> OpenRun | None:
+        """Recreate what a run lacks, its snapshot and its job, from its log; None if it was retracted.
 
+        ``queued``: the runs that have a job. If that is unknown, a run that has started gets none: a worker may own it.
         RunNotFoundError if it has no log; UnavailableError: unknown, call it again. It is safe at any time, also while
         the run is being submitted (see :mod:`.creation`): a second job is recognised by its id.
         """
@@ -225,15 +226,17 @@ class RunLog:
         if was_retracted(run.execution.state):
             await self._writer.remove(run_id)
             return None
-        is_stored = await self._snapshots.read(run_id) is not None
+        stored, position = await self._snapshots.read(run_id), run.execution.position
         if len(run.events) > 1:
-            if not is_stored:
+            if stored is None or stored.position < position:
                 await self.write_snapshot(run)
+            if queued is not None and run_id not in queued and self._lacks_worker(run, stored):
+                await self.rescue(run_id)
             return run
-        if not run.projection.is_driven_outside:
-            created, position = run.events[0], run.execution.position
-            await queue_job(self._queue, new_job(run_id, run.projection.input, created=created, position=position))
-        if is_stored:
+        if not run.projection.is_driven_outside and run_id not in (queued or ()):
+            job = new_job(run_id, run.projection.input, created=run.events[0], position=position)
+            await queue_job(self._queue, job)
+        if stored is not None:
             await self._writer.sync()  # the process that wrote it may not have waited for that
         elif await self._writer.write_first(run.snapshot()) is None and await self._snapshots.read(run_id) is None:
             await self.retract(run_id, _RESTORER)  # its submitter left its mark, and could not close the log
@@ -250,12 +253,16 @@ class RunLog:
         else:
             await self.wake(run, rescue=True)
 
+    def _lacks_worker(self, run: OpenRun, stored: StoredSnapshot | None) -> bool:
+        """Return whether the run wants a worker, and neither its owner nor what it is held for explains the wait."""
+        if run.execution.state.is_terminal or is_parked(run.execution.state) or _is_held(run, stored):
+            return False
+        said = (json_object(stored.body) if stored is not None else None) or {}
+        return not has_owner(said, now=self._clock.now().timestamp(), fresh_sec=self._in_hands_sec)
+
     async def is_held(self, run: OpenRun) -> bool:
         """Return whether a worker that lacks code left the run where its log ends now, and no worker owns it since."""
-        stored = await self._snapshots.read(run.execution.execution_id)
-        said = (json_object(stored.body) if stored is not None else None) or {}
-        at_log = stored is not None and stored.position == run.execution.position
-        return at_log and isinstance(said.get(HELD), dict) and said.get("driven_by") is None
+        return _is_held(run, await self._snapshots.read(run.execution.execution_id))
 
     async def wake_held(self, run_id: str, since: float) -> None:
         """Queue a job for a run that is held since then, if it is still held."""
@@ -356,6 +363,12 @@ class RunLog:
         """Append what a foreign snapshot claims; return whether the run has not ended and its writer executes it."""
         now = self._clock.now().timestamp()
         return await adopt_claim(run.execution, stored, now=now, fresh_sec=self._in_hands_sec, only_ends=only_ends)
+
+
+def _is_held(run: OpenRun, stored: StoredSnapshot | None) -> bool:
+    said = (json_object(stored.body) if stored is not None else None) or {}
+    at_log = stored is not None and stored.position == run.execution.position
+    return at_log and isinstance(said.get(HELD), dict) and said.get("driven_by") is None
 
 
 class _OpenRunSource:

@@ -28,6 +28,11 @@ class SnapshotLag:
         if known is not None and known[0] <= position:
             del self._waiting[run_id]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every run that was noted has its snapshot."""
+        return not self._waiting
+
     def overdue(self, before: float, limit: int = 200) -> list[LaggingRun]:
         """Return runs that have lacked their snapshot since ``before``, and forget them."""
         found: list[LaggingRun] = []

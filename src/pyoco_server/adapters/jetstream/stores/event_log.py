@@ -10,13 +10,11 @@ the first commit after its position is its own. It can be nowhere else, because 
 
 The owner of a run is notified on a control subject of commits by other processes. Only an append to a run that another
 process may own sends such a notification, so the many commits of an owner cost nothing more.
-
-The server counts the messages of each subject, which finds the logs with a single commit.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -28,7 +26,6 @@ from pyoco_server.adapters.jetstream.transport.client import InlineSubscription,
 from pyoco_server.adapters.jetstream.transport.error_translation import (
     NATS_ERRORS,
     ChangedError,
-    MissingError,
     RefusedError,
     translated,
 )
@@ -43,47 +40,6 @@ from pyoco_server.app.ports import (
 )
 from pyoco_server.core import DecodeError, Event, decode_event, encode_events
 from pyoco_server.errors import PyocoServerError
-
-_TIMEOUT_SEC: Final = 15.0
-"""For a page: the server counts all subjects for each page, and there may be millions."""
-
-
-class _StreamState(msgspec.Struct):
-    subjects: dict[str, int] | None = None
-
-
-class _SubjectListing(msgspec.Struct):
-    state: _StreamState = msgspec.field(default_factory=_StreamState)
-    total: int = 0
-
-
-class JetStreamBeginnings:
-    """Lists the subjects of the stream of logs, page by page."""
-
-    def __init__(self, connection: Connection, names: Names) -> None:
-        self._connection = connection
-        self._names = names
-
-    async def pages(self) -> AsyncIterator[Sequence[str]]:
-        """Yield the ids of executions with a single commit."""
-        prefix, offset, total = f"{self._names.events_prefix}.", 0, 1
-        while offset < total:
-            listing = await self._page(f"{prefix}*", offset)
-            subjects = listing.state.subjects or {}
-            yield [subject.removeprefix(prefix) for subject, messages in subjects.items() if messages == 1]
-            if not subjects:
-                break
-            offset, total = offset + len(subjects), listing.total
-
-    async def _page(self, pattern: str, offset: int) -> _SubjectListing:
-        request = msgspec.json.encode({"subjects_filter": pattern, "offset": offset})
-        stream = self._names.events_stream
-        try:
-            answer = await self._connection.request(f"STREAM.INFO.{stream}", request, timeout_sec=_TIMEOUT_SEC)
-        except MissingError as error:
-            raise UnavailableError(f"there is no stream {stream}") from error
-        return msgspec.json.decode(answer, type=_SubjectListing)
-
 
 COMMIT_ID: Final = "Pyoco-Commit-Id"
 EVENT_COUNT: Final = "Pyoco-Event-Count"
