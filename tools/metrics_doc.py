@@ -9,14 +9,16 @@ from typing import Final, NamedTuple
 from pyoco_server.app.ports import LATENCY_BOUNDS_SEC
 from pyoco_server.app.recovery.worker_views import STATES
 from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.app.tenancy.quotas import QUOTAS
 from pyoco_server.gateway.routers import metrics
 from tools.pages import REFERENCE, code, run, table
 
 PAGE: Final = REFERENCE / "metrics.md"
-KINDS: Final = {"GaugeMetricFamily": "gauge", "_histogram": "histogram"}
+KINDS: Final = {"GaugeMetricFamily": "gauge", "CounterMetricFamily": "counter", "_histogram": "histogram"}
 LABELS: Final = {
     "status": f"one of {code(status.value for status in RunStatus)}; always with all values",
     "state": f"one of {code(STATES)}; always with all values",
+    "quota": f"one of {code(QUOTAS)}; the used ratio only of quotas that are set, for a tenant's key",
     "tag": "a tag that workers serve, the default tag, or one that pending runs wait for",
 }
 READING: Final = {
@@ -25,6 +27,8 @@ READING: Final = {
     "pyoco_runs_today_total": "Starts again from 0 at midnight (UTC); a run that is removed is no longer counted.",
     "pyoco_run_queue_seconds": "Rises when there are too few workers for what is submitted.",
     "pyoco_run_latency_seconds": "`histogram_quantile(0.95, rate(pyoco_run_latency_seconds_bucket[5m]))`",
+    "pyoco_quota_refusals_total": "Growing: a tenant asks for more than it may have. Counts from the gateway's start.",
+    "pyoco_quota_used_ratio": "Near 1: the tenant will soon be refused. A key for all tenants does not get it.",
     "pyoco_workers_alive_total": "Zero: nothing will run.",
     "pyoco_workers": "`DISCONNECTED` above zero: a worker died, or lost NATS.",
     "pyoco_dlq_messages_total": "Growing: runs fail in ways a retry did not help; `GET /dlq` says why.",

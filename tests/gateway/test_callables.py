@@ -66,6 +66,32 @@ def test_a_flow_that_lists_what_the_worker_does_not_show_fails(client: httpx.Cli
     assert "ENVIRONMENT_NOT_EXPOSED" in str(client.get(f"/runs/{run_id}/events").json()["events"][-1])
 
 
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "repeat(count=1000000000){ first }",
+        "repeat(count=100000){ first }",
+        "repeat(count=400){ repeat(count=400){ first } }",
+        "foreach(over={{ n }}){ repeat(count=100001){ first } }",
+        "until(cond={{ n }}, max_iter=100001){ first }",
+        "( repeat(count=60000){ first } & repeat(count=60000){ second } )",
+    ],
+)
+def test_a_flow_whose_text_shows_that_it_is_too_large_is_refused(client: httpx.Client, graph: str) -> None:
+    tag = unique("large")
+    answer = upload(client, FLOW.replace(b"first >> second", graph.encode()), tag=tag)
+    check_error(answer, 422, "ERR-PYOCO-0113")
+    assert "let the operator raise PYOCO_RUN_MAX_" in answer.json()["detail"]
+    assert client.get("/runs", params={"tag": tag}).json() == []
+
+
+def test_a_count_that_is_computed_fails_the_run(client: httpx.Client) -> None:
+    content = FLOW.replace(b"first >> second", b"repeat(count={{ n }}){ first }").replace(b"n: 3", b"n: 1000000000")
+    snapshot = ended(client, upload(client, content).json()["run_id"])
+    assert snapshot["status"] == "FAILED"
+    assert "has 1000000000 rounds, and a loop may have 100000" in snapshot["error"]
+
+
 def test_the_route_can_be_closed(nats: NatsServer, tmp_path: Path) -> None:
     settings = settings_for(nats.url, tmp_path, PYOCO_WORKFLOW_YAML="off")
     with Stand(settings, workers=0) as stand, stand.client() as client:

@@ -31,6 +31,7 @@ from pyoco_server.app.snapshots.projection import worker_mark
 from pyoco_server.core import Actor, ActorKind, Event, ExecutionState, fold
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.flows.callables import CallablePolicy
+from pyoco_server.flows.limits import NO_LIMITS
 from pyoco_server.testing import VirtualClock
 from pyoco_server.testing.counting_executor import CountingExecutor
 from pyoco_server.worker.flow_source import FlowSource, Resolver
@@ -126,6 +127,9 @@ class World:
         self.clock.attach()
         await asyncio.to_thread(self.clock.advance, seconds, overtake=True)
 
+    limits = NO_LIMITS
+    """Of each run that workers made from now on drive."""
+
     def hand(
         self, flows: Flows, worker_id: str = "w1", *, wheels: Mapping[str, str] | None = None, **options: Any
     ) -> "Hand":
@@ -150,6 +154,7 @@ class World:
             chance=random.Random(0),
             wheels=wheels,
             isolation=options.isolation,
+            limits=self.limits,
         )
 
     # --- Looking -----------------------------------------------------------------------------------------------------

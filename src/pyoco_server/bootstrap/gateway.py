@@ -23,7 +23,7 @@ from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.adapters.system import SystemClock, uuid_maker
 from pyoco_server.app.api_keys.cache import KeyCache
 from pyoco_server.app.api_keys.service import KeyService
-from pyoco_server.app.ports import SnapshotChange, UnavailableError, head_of
+from pyoco_server.app.ports import SnapshotChange, TenantUsage, UnavailableError, head_of
 from pyoco_server.app.recovery.dead_workers import DeadWorkers
 from pyoco_server.app.recovery.exhausted_jobs import ExhaustedJobSweep
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
@@ -33,6 +33,7 @@ from pyoco_server.app.runs.commands import RunCommands
 from pyoco_server.app.runs.run_log import RunLog
 from pyoco_server.app.snapshots.index_updater import IndexUpdater
 from pyoco_server.app.snapshots.lag import SnapshotLag
+from pyoco_server.app.tenancy.quotas import TenantQuotas
 from pyoco_server.bootstrap.platform import Platform, names_of, open_platform, run_log_of, submitter, wheel_service_of
 from pyoco_server.gateway.exposure import check_exposure
 from pyoco_server.gateway.key_limits import KeyLimits
@@ -105,6 +106,12 @@ def _services(
 ) -> Services:
     clock = SystemClock()
     keys = JetStreamKeyStore(platform.connection, names_of(settings))
+
+    async def usage(tenant_id: str, since: float) -> TenantUsage:
+        await updater.catch_up()  # what other gateways have written
+        await updater.reach()
+        return await index.usage(tenant_id, since)
+
     return Services(
         settings=settings,
         store=platform.connection,
@@ -126,6 +133,7 @@ def _services(
         commands=RunCommands(run_log, platform.graphs),
         wheels=wheel_service_of(platform, settings),
         key_ring=KeyCache(keys, clock, pepper=_pepper(settings), closed=_ClosedBucketFiles(settings)),
+        quotas=TenantQuotas(settings.limits.of_tenant, usage, clock),
         limits=KeyLimits(
             per_sec=settings.auth.rate_limit_per_sec, at_once=settings.auth.max_concurrent_requests_per_key
         ),

@@ -106,6 +106,7 @@ async def open_worker(
         wheels=wheels,
         isolation=options.isolation,
         expose_env=settings.worker.expose_env,
+        limits=settings.limits.of_run,
     )
     handler = JobHandler(
         log=platform.log,

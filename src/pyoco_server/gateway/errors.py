@@ -184,7 +184,8 @@ def answer_to(scope: Scope, error: PyocoServerError, *, is_logged: bool = False)
     status, body = status_and_body(error, _language_for(scope))
     if not is_logged:
         _log_answer(scope, error, status, body["error"]["err_id"])
-    return JSONResponse(body, status, headers={"Retry-After": "1"} if status in {429, 503} else None)
+    after = str(getattr(error, "retry_after_sec", 1))
+    return JSONResponse(body, status, headers={"Retry-After": after} if status in {429, 503} else None)
 
 
 def _log_answer(scope: Scope, error: Exception, status: int, err_id: str) -> None:

@@ -27,6 +27,7 @@ from pyoco_server.app.runs.commands import RunCommands
 from pyoco_server.app.runs.run_log import RunLog
 from pyoco_server.app.runs.submit import IdempotentSubmitter, Submitter
 from pyoco_server.app.snapshots.index_updater import IndexUpdater
+from pyoco_server.app.tenancy.quotas import QUOTAS, TenantQuotas
 from pyoco_server.app.tenancy.tenant_ports import (
     TenantIndex,
     TenantLog,
@@ -91,8 +92,12 @@ class Services:
     wheels: WheelService
     key_ring: KeyCache
     limits: KeyLimits
+    quotas: TenantQuotas
+    """Of tenants; keys for all tenants, and requests without keys, have none."""
     writes: Writes = dataclasses.field(default_factory=Writes)
     known_runs: TenantRunCache = dataclasses.field(default_factory=TenantRunCache)
+    tenant_id: str | None = None
+    """The tenant to which this view is restricted."""
     views: dict[str, "Services"] = dataclasses.field(default_factory=dict)
     """By tenant; created when first needed."""
 
@@ -126,9 +131,11 @@ class Services:
             clock=self.clock,
             new_id=self.new_id,
             max_snapshot_bytes=most,
+            quota=self.quotas.of(tenant_id),
         )
         return dataclasses.replace(
             self,
+            tenant_id=tenant_id,
             log=log,
             snapshots=snapshots,
             graphs=graphs,
@@ -138,7 +145,7 @@ class Services:
             dead_letters=TenantDeadLetters(self.dead_letters, snapshots),
             run_log=run_log,
             submitter=submitter,
-            commands=TenantRunCommands(run_log, graphs, tenant_id),
+            commands=TenantRunCommands(run_log, graphs, tenant_id, self.quotas.of(tenant_id)),
             views={},
         )
 
@@ -146,6 +153,20 @@ class Services:
     def once(self) -> IdempotentSubmitter:
         """Submits a run once for each idempotency key."""
         return IdempotentSubmitter(self.submitter, self.run_log)
+
+    def refused_by_quota(self) -> dict[str, int]:
+        """Return how many submissions of the sender's tenant, or of all, were refused, by quota."""
+        if self.tenant_id is None:
+            return self.quotas.refused()
+        return {quota: self.quotas.of(self.tenant_id).refused[quota] for quota in QUOTAS}
+
+    async def quota_shares(self) -> dict[str, float]:
+        """Return the used part of each quota that is set, of the sender's tenant; none for the platform as a whole."""
+        limits = {quota: limit for quota, limit in self.quotas.limits.by_quota.items() if limit}
+        if self.tenant_id is None or not limits:
+            return {}
+        used = dict(zip(QUOTAS, await self.quotas.of(self.tenant_id).usage(), strict=True))
+        return {quota: used[quota] / limit for quota, limit in limits.items()}
 
     async def up_to_date_index(self) -> RunIndexReader:
         """Return the index when it has all that this gateway has written: clients find the runs they submitted."""

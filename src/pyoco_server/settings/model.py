@@ -9,6 +9,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pyoco_server.app.tenancy.quotas import QuotaLimits
+from pyoco_server.flows.limits import RunLimits
 from pyoco_server.settings import values as v
 from pyoco_server.settings.section import BOTH, GATEWAY, UNUSED, WORKER, Section, Var, var_of
 
@@ -262,6 +264,42 @@ class WorkerSettings(Section):
     are lost to other processes."""
 
 
+class Limits(Section):
+    """What one run, and all runs of one tenant, may cost."""
+
+    run_max_rounds: Annotated[v.Count, Var("PYOCO_RUN_MAX_ROUNDS", BOTH)] = 100_000
+    """How many rounds one loop may have. A flow.yaml that has more is rejected, a run that comes to more fails."""
+    run_max_nodes: Annotated[v.Count, Var("PYOCO_RUN_MAX_NODES", BOTH)] = 100_000
+    """How many nodes one run may have; every task and every block of every round is one."""
+    run_max_events: Annotated[v.Count, Var("PYOCO_RUN_MAX_EVENTS", WORKER)] = 1_000_000
+    """How many events one run may have; attempts and reports of progress are events, too. Then it gets no further
+    node, attempt or progress."""
+
+    tenant_max_live_runs: Annotated[v.CountOrNoLimit, Var("PYOCO_TENANT_MAX_LIVE_RUNS", GATEWAY)] = 0
+    """How many runs of one tenant may be there that have not ended."""
+    tenant_max_submissions_per_min: Annotated[
+        v.CountOrNoLimit, Var("PYOCO_TENANT_MAX_SUBMISSIONS_PER_MIN", GATEWAY)
+    ] = 0
+    """How many runs one tenant may submit within any minute."""
+    tenant_max_stored_bytes: Annotated[v.BytesOrNoLimit, Var("PYOCO_TENANT_MAX_STORED_BYTES", GATEWAY)] = 0
+    """How much room the runs of one tenant may take (snapshots, flow.yaml files and results) before it may submit no
+    more."""
+
+    @property
+    def of_tenant(self) -> QuotaLimits:
+        """The quotas of each tenant."""
+        return QuotaLimits(
+            live_runs=self.tenant_max_live_runs,
+            submissions_per_min=self.tenant_max_submissions_per_min,
+            stored_bytes=self.tenant_max_stored_bytes,
+        )
+
+    @property
+    def of_run(self) -> RunLimits:
+        """The limits of one run."""
+        return RunLimits(rounds=self.run_max_rounds, nodes=self.run_max_nodes, events=self.run_max_events)
+
+
 class Wheels(Section):
     """The registry of wheels, and how workers follow it."""
 
@@ -318,6 +356,7 @@ class Settings(BaseModel):
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     storage: Storage = Storage()
     worker: WorkerSettings = WorkerSettings()
+    limits: Limits = Limits()
     wheels: Wheels = Wheels()
     logs: Logs = Logs()
     env_file: EnvFile = EnvFile()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pyoco_server.app.ports import DueWait, RunQuery, SnapshotChange
+from pyoco_server.app.ports import DueWait, RunQuery, SnapshotChange, TenantUsage
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 
@@ -16,6 +16,12 @@ class Run(NamedTuple):
     sequence: int
     submitted_at: float
     snapshot: dict[str, Any]
+    bytes_of_body: int
+
+    @property
+    def size(self) -> int:
+        more = (self.snapshot.get(name) for name in ("stored_bytes", "workflow_yaml_bytes"))
+        return self.bytes_of_body + sum(size for size in more if isinstance(size, int))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -40,7 +46,9 @@ class NaiveIndex:
                 continue
             placed = known.submitted_at if known else snapshot.get("start_time") or snapshot["updated_at"]
             submitted_at = snapshot.get("submitted_at") or placed
-            self.runs[change.run_id] = Run(change.run_id, change.sequence, submitted_at, snapshot)
+            self.runs[change.run_id] = Run(
+                change.run_id, change.sequence, submitted_at, snapshot, len(change.body or b"")
+            )
         self.position = max(self.position, position)
 
     def forget(self, before: int) -> None:
@@ -58,6 +66,11 @@ class NaiveIndex:
     def submitted_on_day_of(self, moment: float, tenant_id: str | None) -> int:
         runs = self.page(RunQuery(tenant_id=tenant_id, limit=len(self.runs)))
         return sum(run.submitted_at // 86_400 == moment // 86_400 for run in runs)
+
+    def usage(self, tenant_id: str, since: float) -> TenantUsage:
+        runs = self.page(RunQuery(tenant_id=tenant_id, limit=len(self.runs)))
+        live = sum(run.snapshot["status"] not in ENDED for run in runs)
+        return TenantUsage(live, sum(run.submitted_at > since for run in runs), sum(run.size for run in runs))
 
     def due(self, now: float) -> set[DueWait]:
         return {

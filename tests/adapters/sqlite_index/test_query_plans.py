@@ -94,13 +94,13 @@ def test_runs_in_progress_at_a_time_are_found_by_how_long_they_took() -> None:
     asyncio.run(body())
 
 
-@pytest.mark.parametrize("question", ["due", "silent", "counts", "forget", "submitted_on_day_of"])
+@pytest.mark.parametrize("question", ["due", "silent", "counts", "forget", "submitted_on_day_of", "usage"])
 def test_no_other_query_scans_the_runs(question: str) -> None:
     async def body() -> None:
         async with await filled(300) as index:
             connection, asked = index._connections[0], list[str]()
             connection.set_trace_callback(asked.append)
-            await getattr(index, question)(*{"counts": ("tenant1",)}.get(question, (5,)))
+            await getattr(index, question)(*{"counts": ("tenant1",), "usage": ("tenant1", 5.0)}.get(question, (5,)))
             connection.set_trace_callback(None)
             plans = [connection.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall() for sql in asked if "SELECT" in sql]
             assert plans

@@ -109,6 +109,8 @@ async def agree(index: SqliteRunIndex, naive: NaiveIndex, asked: list[RunQuery],
     for day, tenant_id in itertools.product(range(3), [None, *TEXTS["tenant_id"], "unknown"]):
         of = day * 86_400.0, tenant_id
         assert await index.submitted_on_day_of(*of) == naive.submitted_on_day_of(*of)
+        if tenant_id is not None:
+            assert await index.usage(tenant_id, moment) == naive.usage(tenant_id, moment)
     assert {run.summary["run_id"] for run in await index.silent(moment)} == naive.silent(moment)
 
 

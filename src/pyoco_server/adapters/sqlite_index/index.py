@@ -29,6 +29,7 @@ from pyoco_server.app.ports import (
     RunTally,
     SilentRun,
     SnapshotChange,
+    TenantUsage,
     UnavailableError,
 )
 
@@ -126,6 +127,10 @@ class SqliteRunIndex:
     async def submitted_on_day_of(self, moment: float, tenant_id: str | None = None) -> int:
         """Count the existing runs that were submitted on this day (UTC)."""
         return await self._read(reading.submitted_on_day_of, moment, tenant_id)
+
+    async def usage(self, tenant_id: str, since: float) -> TenantUsage:
+        """Return what the runs of a tenant use."""
+        return await self._read(reading.usage, tenant_id, since)
 
     async def due(self, now: float, limit: int = 100) -> Sequence[DueWait]:
         """Return the waits past their deadline."""

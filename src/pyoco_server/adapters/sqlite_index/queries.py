@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from pyoco_server.adapters.sqlite_index.schema import NOTHING
-from pyoco_server.app.ports import DueWait, SilentRun
+from pyoco_server.app.ports import DueWait, SilentRun, TenantUsage
+from pyoco_server.app.snapshots.status import TERMINAL_RUN
 
 _COUNTS: Final = """SELECT text, sum(runs) FROM cells JOIN terms ON id = status
     WHERE tenant = ? AND flow = ? GROUP BY status HAVING sum(runs) > 0"""
@@ -18,6 +19,9 @@ _SILENT: Final = """SELECT summary, alive_at, key FROM runs INDEXED BY runs_by_l
 _HELD: Final = "SELECT count(*) FROM runs INDEXED BY runs_listed_held WHERE held IS NOT NULL"
 _HELD_OF_TENANT: Final = """SELECT count(*) FROM runs INDEXED BY runs_listed_tenant_held
     WHERE tenant = ? AND held IS NOT NULL"""
+_SUBMITTED_SINCE: Final = """SELECT count(*) FROM cells CROSS JOIN runs INDEXED BY runs_listed_tenant
+    ON runs.tenant = cells.tenant AND runs.status = cells.status AND runs.tag = cells.tag AND submitted_at > :since
+    WHERE cells.tenant = :tenant AND cells.flow = :any AND cells.runs > 0"""
 _BEFORE_ALL: Final = (-1.0, 0)
 _DAY_SEC: Final = 86_400
 _LAST_MOMENT: Final = 1e12
@@ -73,6 +77,18 @@ def submitted_on_day_of(connection: sqlite3.Connection, moment: float, tenant_id
     sql = "SELECT runs FROM days WHERE tenant = ? AND day = ?"
     found = connection.execute(sql, (tenant, day_of(moment))).fetchone()
     return 0 if found is None else int(found[0])
+
+
+def usage(connection: sqlite3.Connection, tenant_id: str, since: float) -> TenantUsage:
+    """Return what the runs of a tenant use; reads the counts, and the runs submitted later than ``since``."""
+    tenant = number_of(connection, tenant_id)
+    if tenant is None:
+        return TenantUsage(0, 0, 0)
+    by_status = dict(connection.execute(_COUNTS, (tenant, NOTHING)))
+    [submitted] = connection.execute(_SUBMITTED_SINCE, {"tenant": tenant, "any": NOTHING, "since": since}).fetchone()
+    [stored] = connection.execute("SELECT coalesce(sum(bytes), 0) FROM days WHERE tenant = ?", (tenant,)).fetchone()
+    live = sum(runs for status, runs in by_status.items() if status not in TERMINAL_RUN)
+    return TenantUsage(live, int(submitted), int(stored))
 
 
 def due(connection: sqlite3.Connection, now: float, limit: int) -> list[DueWait]:

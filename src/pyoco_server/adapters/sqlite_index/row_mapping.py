@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pyoco_server.app.ports import SnapshotChange
-from pyoco_server.app.snapshots.projection import DRIVEN_OUTSIDE, HELD
+from pyoco_server.app.snapshots.projection import DRIVEN_OUTSIDE, HELD, STORED_BYTES
 from pyoco_server.app.snapshots.status import TERMINAL_RUN, RunStatus, TaskStatus
 
 SUMMARY_BYTES: Final = 16 * 1024
@@ -27,6 +27,8 @@ _SCALARS: Final[tuple[str, ...]] = (
     "workflow_yaml_sha256", "workflow_yaml_bytes",
 )  # fmt: skip
 
+_MOST_BYTES: Final = 1 << 50
+"""No snapshot is believed more, so that sums stay within SQLite's integers."""
 _OF_HOLD: Final = ("since", "seen_by")
 _MOST_NEEDS: Final = 5
 _OF_WAITING: Final = ("node_id", "task", "wait_key", "prompt", "deadline")
@@ -99,6 +101,8 @@ class Row(NamedTuple):
     """Whether it is held because no worker has the code it needs next."""
     alive_at: float | None
     """The last heartbeat; None if none is expected."""
+    size: int
+    """The bytes of the snapshot, and of what was too large for it."""
     deadlines: Mapping[str, float]
     """The deadlines of nodes that wait, by node id."""
     summary: bytes
@@ -133,9 +137,14 @@ def row_of(change: SnapshotChange) -> Row | None:
         whole_sec=_between(submitted_at, _moment(snapshot.get("end_time")) or updated_at) if ended else None,
         is_held=_is_held(snapshot),
         alive_at=alive_at if _is_watched(snapshot, waiting) else None,
+        size=len(change.body) + sum(_whole(snapshot.get(name)) for name in (STORED_BYTES, "workflow_yaml_bytes")),
         deadlines={} if ended else _deadlines(waiting),
         summary=summary_of(change.run_id, snapshot),
     )
+
+
+def _whole(value: object) -> int:
+    return min(value, _MOST_BYTES) if isinstance(value, int) and value > 0 else 0
 
 
 def _is_watched(snapshot: dict[str, Any], waiting: list[dict[str, Any]]) -> bool:

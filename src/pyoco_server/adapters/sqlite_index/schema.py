@@ -4,10 +4,10 @@ Runs are listed by (submitted_at, run_id). The runs that share a tenant, a flow,
 is one index for each combination of tenant and flow given or not, in which the runs of a cell are contiguous and in
 list order; a page is merged from the cells that match, and reads a few runs of each, however many there are. A table
 holds the number of runs of each cell, which also gives the counts by status; another holds the number of runs
-submitted on each day. Runs submitted with their workflow are also listed by its hash, and runs that are held for
-missing code have an index of their own. Durations are counted by class when runs end, and stay counted when runs are
-removed. An index for each set of filters would need no merging, but every run would be written to four times as many
-places.
+submitted on each day, and their bytes. Runs submitted with their workflow are also listed by its hash, and runs that
+are held for missing code have an index of their own. Durations are counted by class when runs end, and stay counted
+when runs are removed. An index for each set of filters would need no merging, but every run would be written to four
+times as many places.
 
 Texts that many runs share are stored once, as numbered *terms*, so that the indexes stay small; 0 stands for none.
 """
@@ -60,6 +60,7 @@ CREATE TABLE runs (
     yaml INTEGER,
     held INTEGER,
     alive_at REAL,
+    size INTEGER NOT NULL,
     summary BLOB NOT NULL
 );
 CREATE INDEX runs_by_id ON runs (run_id, submitted_at, tenant);
@@ -78,7 +79,13 @@ CREATE TABLE cells (
     PRIMARY KEY (tenant, flow, status, tag)
 ) WITHOUT ROWID;
 
-CREATE TABLE days (tenant INTEGER, day INTEGER, runs INTEGER NOT NULL, PRIMARY KEY (tenant, day)) WITHOUT ROWID;
+CREATE TABLE days (
+    tenant INTEGER,
+    day INTEGER,
+    runs INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (tenant, day)
+) WITHOUT ROWID;
 
 CREATE TABLE latencies (
     tenant INTEGER,

@@ -26,7 +26,8 @@ MANY: Final = 2_000
 
 _MOST_CACHED_TERMS: Final = 50_000
 _AT_A_TIME: Final = 500
-_COUNT_DAY: Final = "INSERT INTO days VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs"
+_COUNT_DAY: Final = """INSERT INTO days VALUES (?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET runs = runs + excluded.runs, bytes = bytes + excluded.bytes"""
 _COUNT: Final = """INSERT INTO cells VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET runs = runs + excluded.runs"""
 
@@ -48,6 +49,7 @@ class _Columns(NamedTuple):
     yaml: int | None
     held: int | None
     alive_at: float | None
+    size: int
 
     @property
     def cell(self) -> "_Cell":
@@ -70,6 +72,7 @@ class Writer:
         self._terms: dict[str, int] = {}
         self._counted: Counter[_Cell] = Counter()
         self._days: Counter[tuple[int, int]] = Counter()
+        self._bytes: Counter[tuple[int, int]] = Counter()
         self._measured = Measured()
         self._added: list[tuple[object, ...]] = []
         self.is_loading = lacks_indexes(connection)
@@ -110,9 +113,9 @@ class Writer:
         """Remove the runs whose newest change is older."""
         self.finish()
         with self._transaction() as execute:
-            sql = f"SELECT key, submitted_at, {_CELL} FROM runs WHERE sequence < ?"  # noqa: S608 our own names
-            for key, submitted_at, *cell in execute(sql, (before,)).fetchall():
-                self._remove(key, submitted_at, tuple(cell))
+            sql = f"SELECT key, submitted_at, size, {_CELL} FROM runs WHERE sequence < ?"  # noqa: S608 our own names
+            for key, submitted_at, size, *cell in execute(sql, (before,)).fetchall():
+                self._remove(key, submitted_at, size, tuple(cell))
 
     def clear(self, origin: str) -> None:
         """Remove everything."""
@@ -131,6 +134,7 @@ class Writer:
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         self._counted.clear()
         self._days.clear()
+        self._bytes.clear()
         self._measured.clear()
         self._added.clear()
         execute = self._connection.execute
@@ -139,7 +143,8 @@ class Writer:
             yield execute
             self._connection.executemany(_INSERT, self._added)
             self._connection.executemany(_COUNT, _summed(self._counted))
-            self._connection.executemany(_COUNT_DAY, [(*place, runs) for place, runs in self._days.items() if runs])
+            days = [(*place, runs, self._bytes[place]) for place, runs in self._days.items()]
+            self._connection.executemany(_COUNT_DAY, [day for day in days if any(day[2:])])
             self._measured.write(self._connection)
             execute("COMMIT")
         except BaseException:
@@ -171,7 +176,7 @@ class Writer:
             if change.body is not None:
                 _log_unreadable(change)
             if key is not None and known is not None:
-                self._remove(key, known.submitted_at, known.cell)
+                self._remove(key, known.submitted_at, known.size, known.cell)
             return
         columns = self._columns(change, row, known)
         if key is None or known is None:
@@ -197,11 +202,12 @@ class Writer:
             yaml=self._number(row.yaml) or None,  # most runs have none, and are in no index of workflows
             held=1 if row.is_held else None,
             alive_at=row.alive_at,
+            size=row.size,
         )
 
     def _insert(self, run_id: str, row: Row, columns: _Columns) -> None:
         self._counted[columns.cell] += 1
-        self._count_day(columns.tenant, columns.submitted_at, 1)
+        self._count_day(columns.tenant, columns.submitted_at, 1, columns.size)
         written = (run_id, row.summary, *columns)
         if not row.deadlines:
             self._added.append(written)  # inserted with the others at the end
@@ -214,8 +220,8 @@ class Writer:
         """Update the columns that differ: SQLite writes to an index only if one of its columns is set."""
         self._counted[known.cell] -= 1
         self._counted[columns.cell] += 1
-        self._count_day(known.tenant, known.submitted_at, -1)
-        self._count_day(columns.tenant, columns.submitted_at, 1)
+        self._count_day(known.tenant, known.submitted_at, -1, -known.size)
+        self._count_day(columns.tenant, columns.submitted_at, 1, columns.size)
         changed = {name: new for name, new, old in zip(_Columns._fields, columns, known, strict=True) if new != old}
         sets = "".join(f", {name} = ?" for name in changed)
         self._connection.execute(
@@ -223,16 +229,17 @@ class Writer:
             (row.summary, *changed.values(), key),
         )
 
-    def _remove(self, key: int, submitted_at: float, cell: _Cell) -> None:
+    def _remove(self, key: int, submitted_at: float, size: int, cell: _Cell) -> None:
         self._counted[cell] -= 1
-        self._count_day(cell[0], submitted_at, -1)
+        self._count_day(cell[0], submitted_at, -1, -size)
         self._connection.execute("DELETE FROM runs WHERE key = ?", (key,))
         self._connection.execute("DELETE FROM waits WHERE run = ?", (key,))
 
-    def _count_day(self, tenant: int, submitted_at: float, runs: int) -> None:
-        """Count a run for its tenant, and for all together."""
+    def _count_day(self, tenant: int, submitted_at: float, runs: int, size: int) -> None:
+        """Count a run and its bytes for its tenant, and for all together."""
         for counted in {tenant, NOTHING}:
             self._days[counted, day_of(submitted_at)] += runs
+            self._bytes[counted, day_of(submitted_at)] += size
 
     def _note_deadlines(self, key: int, deadlines: Mapping[str, float]) -> None:
         execute = self._connection.execute

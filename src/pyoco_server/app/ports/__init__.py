@@ -24,6 +24,7 @@ from pyoco_server.app.ports.run_index import (
     SilentRun,
     SnapshotChange,
     SnapshotFeed,
+    TenantUsage,
 )
 from pyoco_server.app.ports.snapshots import (
     LOG_STATUS,
@@ -74,6 +75,7 @@ __all__ = [
     "StoredDeadLetter",
     "StoredSnapshot",
     "TaskExecutor",
+    "TenantUsage",
     "TooLargeError",
     "UnavailableError",
     "Unsubscribe",

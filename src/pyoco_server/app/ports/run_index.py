@@ -146,6 +146,17 @@ class Latencies(NamedTuple):
     """From submission to the end, whatever the status."""
 
 
+class TenantUsage(NamedTuple):
+    """What the runs of one tenant use."""
+
+    live: int
+    """Runs that have not ended."""
+    submitted: int
+    """Runs that were submitted later than a moment."""
+    stored_bytes: int
+    """The bytes of snapshots, flow.yaml files and results; logs have little more than these."""
+
+
 class IndexedRun(NamedTuple):
     """A run as the index has it."""
 
@@ -242,6 +253,10 @@ class RunIndex(RunIndexReader, Protocol):
     @override
     async def submitted_on_day_of(self, moment: float, tenant_id: str | None = None) -> int:
         """Return how many runs of a tenant, or of all, were submitted on this day (UTC)."""
+        ...
+
+    async def usage(self, tenant_id: str, since: float) -> TenantUsage:
+        """Return what the runs of a tenant use; ``submitted`` counts those submitted later than ``since``."""
         ...
 
     async def position(self) -> int:

@@ -8,8 +8,9 @@ submission that was retracted has closed its log; then the key stands for the ne
 import asyncio
 import hashlib
 import uuid
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
@@ -43,6 +44,13 @@ class IdempotencyKeyError(PyocoServerError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0105"
 
 
+class QuotaReachedError(PyocoServerError):
+    """A tenant has reached one of its quotas; it may submit again after ``retry_after_sec``."""
+
+    quota: ClassVar[str]
+    retry_after_sec: ClassVar[int] = 1
+
+
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a run."""
 
@@ -74,6 +82,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Quota(Protocol):
+    """Makes room for submissions."""
+
+    def submission(self) -> AbstractAsyncContextManager[None]:
+        """Make room for a submission that is made inside; QuotaReachedError if there is none."""
+        ...
+
+
 class Submitter:
     """Accepts submissions, each as a run of its own."""
 
@@ -86,7 +102,10 @@ class Submitter:
         clock: Clock,
         new_id: NewId,
         max_snapshot_bytes: int,
+        quota: Quota | None = None,
     ) -> None:
+        """``quota`` is that of the tenant whose runs are submitted; without it, there is none."""
+        self._quota = quota
         self._log = log
         self._writer = SnapshotWriter(snapshots, max_bytes=max_snapshot_bytes)
         self._queue = queue
@@ -109,6 +128,14 @@ class Submitter:
         can be reached. UnavailableError: try again. ``is_shared``: other requests may submit a run of the same
         ``run_id``; then a run that another request may have answered for is left alone.
         """
+        if self._quota is None:
+            return await self._submit(submission, actor, run_id, is_shared=is_shared, correlation_id=correlation_id)
+        async with self._quota.submission():
+            return await self._submit(submission, actor, run_id, is_shared=is_shared, correlation_id=correlation_id)
+
+    async def _submit(
+        self, submission: Submission, actor: Actor, run_id: str | None, *, is_shared: bool, correlation_id: str | None
+    ) -> JsonObject:
         given = submission.input(self._clock.now())
         creation = self._creator.prepare(
             run_id or self._new_id(), given, actor, is_shared=is_shared, correlation_id=correlation_id
@@ -183,12 +210,23 @@ class IdempotentSubmitter:
                 )
             except LogConflictError:
                 found = await self._accepted(run_id)
+            except QuotaReachedError:  # the first answer is given again, whatever the tenant has submitted since
+                if not await self._has_begun(run_id):
+                    raise
+                found = await self._accepted(run_id)
             if found is None:
                 continue
             if not _is_same(found, submission):
                 raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was used for another request; use a new one")
             return found.snapshot_after(1)
         raise IdempotencyKeyError(f"Idempotency-Key '{key:.80}' was tried {_TRIES} times in vain; use a new one")
+
+    async def _has_begun(self, run_id: str) -> bool:
+        try:
+            await self._run_log.open(run_id)
+        except RunNotFoundError:
+            return False
+        return True
 
     async def _accepted(self, run_id: str) -> OpenRun | None:
         """Return the run with this id, with all that its submitter may have left undone; None if it was retracted."""

@@ -23,6 +23,7 @@ from pyoco_server.app.runtime.context import TaskContext
 from pyoco_server.app.runtime.outputs import writable
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import TaskInterrupted
+from pyoco_server.flows.limits import RUN_TOO_LARGE, RunTooLargeError
 from pyoco_server.flows.model import Backoff, BackoffKind, Interrupt, Isolation, TaskSpec
 from pyoco_server.values.errors import ResultLostError, lost_behind, text_of
 from pyoco_server.values.lazy import is_deferred, unread_in
@@ -192,10 +193,12 @@ def _users_part(frames: TracebackType | None) -> TracebackType | None:
 
 
 def describe(error: BaseException) -> JsonObject:
-    """Return what the log keeps of an exception; of a lost result, our own error, it needs no traceback."""
+    """Return what the log keeps of an exception; of errors of our own that users cause, it needs no traceback."""
     if isinstance(error, ResultLostError):
         detail = {"task": error.task, "nodeId": error.node_id}
         return {"code": RESULT_LOST, "message": _text_of(error), "detail": detail}
+    if isinstance(error, RunTooLargeError):
+        return {"code": RUN_TOO_LARGE, "message": _text_of(error), "detail": {}}
     remote = getattr(error, "remote_traceback", None)
     text = remote or "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
     return {"code": type(error).__name__, "message": _text_of(error), "detail": {"traceback": writable(text)}}

@@ -45,6 +45,7 @@ from pyoco_server.core import (
 from pyoco_server.core.commands import ReportNodeProgress, SucceedNode
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.flows.expressions import evaluate
+from pyoco_server.flows.limits import NO_LIMITS, RunLimits, RunTooLargeError
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
 from pyoco_server.flows.plan import block_type, name_steps, task_node
 from pyoco_server.values.errors import ResultLostError, lost_behind
@@ -80,7 +81,9 @@ class Blocks:
         recorder: OutcomeRecorder,
         scope: RunScope,
         keeper: ResultKeeper,
+        limits: RunLimits = NO_LIMITS,
     ) -> None:
+        self.limits = limits
         self.execution = execution
         self.commands = commands
         self.recorder = recorder
@@ -217,6 +220,7 @@ class BlockRun:
             raise BlockFailedError(TypeError("Repeat count must evaluate to an integer."))
         if count < 0:
             raise BlockFailedError(ValueError("Repeat count cannot be negative."))
+        self._check_rounds(count)
         rounds = self._rounds = Rounds(self.node_id, block.body, count)
         for index in range(count):
             frame = {"name": "repeat", "type": "repeat", "index": index, "iteration": index + 1, "count": count}
@@ -226,6 +230,7 @@ class BlockRun:
         items = await self._decide_once("over", lambda: self._value_of(block.over, self._place))
         if not isinstance(items, list | tuple):
             raise BlockFailedError(TypeError("ForEach source must evaluate to a list or tuple."))
+        self._check_rounds(len(items))
         waiting = iter(enumerate(items))
         rounds = self._rounds = Rounds(self.node_id, block.body, len(items))
 
@@ -242,6 +247,7 @@ class BlockRun:
         held: bool | None = None
         rounds = self._rounds = Rounds(self.node_id, block.body, None)
         for index in range(limit):
+            self._check_rounds(index + 1)
             frame = {"name": "until", "type": "until", "index": index, "iteration": index + 1, "count": limit}
             inside = self._place.inside({**frame, "condition": held})
             is_complete = await self._round(index, block.body, inside, rounds)
@@ -253,6 +259,12 @@ class BlockRun:
     async def _holds(self, index: int, condition: str, place: Place) -> bool:
         decided = await self._decide_once(f"round {index}", lambda: bool(self._value_of(condition, place)))
         return bool(decided)
+
+    def _check_rounds(self, rounds: int) -> None:
+        try:
+            self._blocks.limits.check_rounds(rounds, f"'{self.node_id}'")
+        except RunTooLargeError as error:
+            raise BlockFailedError(error) from error
 
     # --- Rounds, bodies, nodes ---------------------------------------------------------------------------------------
 
@@ -281,6 +293,7 @@ class BlockRun:
         if child_id not in blocks.execution.state.nodes:
             if blocks.is_abandoned(child_id):
                 raise SiblingFailedError(f"'{child_id}' was not started: a node beside it has failed")
+            self._check_size(blocks.execution.state)
             await blocks.execution.decide(lambda state: self._added(state, child_id, step))
             if child_id not in blocks.execution.state.nodes:
                 raise RunEndedError(f"'{child_id}' was not created: the run is cancelled or has ended")
@@ -293,6 +306,14 @@ class BlockRun:
         node = await self._children.end_of(child_id)
         if node.status is not NodeStatus.SUCCEEDED:
             raise ChildFailedError(node, is_isolated=child_id in blocks.keeper.isolated)
+
+    def _check_size(self, state: ExecutionState) -> None:
+        """Refuse another node in a run that is as large as a run may be."""
+        try:
+            self._blocks.limits.check_nodes(len(state.nodes) + 1)
+            self._blocks.limits.check_events(state.version)
+        except RunTooLargeError as error:
+            raise BlockFailedError(error) from error
 
     def _added(self, state: ExecutionState, child_id: str, step: Step) -> Commit:
         if not isinstance(step, TaskStep):

@@ -41,6 +41,7 @@ from pyoco_server.core.commands import FailNode, ReportNodeProgress
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.errors import FlowError
+from pyoco_server.flows.limits import NO_LIMITS, RunLimits, RunTooLargeError
 from pyoco_server.flows.model import Isolation, TaskSpec, TaskStep, WaitSpec
 from pyoco_server.flows.prompts import has_templates, rendered
 from pyoco_server.logs import log_error
@@ -73,6 +74,7 @@ class NodeExecutor:
         chance: random.Random,
         fence: StartFence | None = None,
         isolation: Isolation | None = None,
+        limits: RunLimits = NO_LIMITS,
         at_boundary: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """``fence`` is needed where other processes may take over the run.
@@ -91,7 +93,8 @@ class NodeExecutor:
         self._isolation = isolation
         self._at_boundary = at_boundary
         self._recorder = OutcomeRecorder(execution, commands, keeper, outputs, executor)
-        self._blocks = Blocks(execution, commands, self._recorder, scope, keeper)
+        self._limits = limits
+        self._blocks = Blocks(execution, commands, self._recorder, scope, keeper, limits)
         self._calls: dict[str, TaskCall] = {}
         self._progress = ProgressReporter()
         self._recomputer: Recomputer | None = None
@@ -244,12 +247,20 @@ class NodeExecutor:
             case Succeeded(value):
                 await self._recorder.succeed(node_id, value, attempt=attempt)
             case Failed(error, is_final):
+                try:
+                    self._limits.check_events(self._execution.state.version)
+                except RunTooLargeError as too_large:  # no further attempt
+                    message = f"{too_large}; the last attempt: {error['code']}: {error['message']}"
+                    error, is_final = {**describe(too_large), "message": message}, True
                 await self._recorder.report(FailNode, node_id, attempt=attempt, error=error, retryable=not is_final)
             case Stopped():  # last of a closed set
                 await self._recorder.confirm_stopped(node_id)
 
     async def _report_progress(self, node_id: str, percent: float | None, message: str | None) -> None:
-        attempt = self._execution.state.nodes[node_id].attempt
+        state = self._execution.state
+        if state.version >= self._limits.events:
+            return
+        attempt = state.nodes[node_id].attempt
         await self._recorder.report(ReportNodeProgress, node_id, attempt=attempt, progress=percent, message=message)
 
     # --- For recomputing (see recompute.TaskCaller) ------------------------------------------------------------------

@@ -202,6 +202,15 @@ def is_stored(output: JsonObject | None) -> bool:
     return output is not None and VALUE not in output and STORED in output and kind_of(output) is not OutputKind.LOST
 
 
+def bytes_of(output: JsonObject | None) -> int:
+    """Return how many bytes a result takes in the log and beside it."""
+    if output is None:
+        return 0
+    stored = output.get(STORED)
+    beside = stored.get("bytes") if isinstance(stored, dict) else None
+    return len(msgspec.json.encode(output)) + (max(beside, 0) if isinstance(beside, int) else 0)
+
+
 def inline_value(owner: ValueOwner, output: JsonObject | None) -> Any:  # noqa: ANN401 any value
     """Return the value that the log itself holds, or the deferred value that says why there is none."""
     kind = kind_of(output)

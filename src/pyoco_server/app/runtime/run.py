@@ -55,6 +55,7 @@ from pyoco_server.core.payloads import NodeStarted
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.definitions import sha256_of
 from pyoco_server.flows.environment import visible_names
+from pyoco_server.flows.limits import NO_LIMITS, RunLimits
 from pyoco_server.flows.model import FlowModel, Isolation
 from pyoco_server.values.codec import carried, received
 
@@ -79,6 +80,7 @@ class RunServices(NamedTuple):
     """Where plain functions run whose task does not say."""
     expose_env: tuple[str, ...] | None = None
     """Patterns of the environment variables that a flow.yaml may see if it lists them; None: any it lists."""
+    limits: RunLimits = NO_LIMITS
 
 
 class CodeMissingError(PyocoServerError):
@@ -390,6 +392,7 @@ class Run:
             chance=services.chance,
             fence=self._fence,
             isolation=services.isolation,
+            limits=services.limits,
             at_boundary=self.at_boundary,
         )
         driver = RunDriver(

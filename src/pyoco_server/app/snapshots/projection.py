@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from pyoco_server.app.api_keys.format import is_key_id
-from pyoco_server.app.runtime.outputs import TEXT_ONLY, VALUE, is_stored, kind_of
+from pyoco_server.app.runtime.outputs import TEXT_ONLY, VALUE, bytes_of, is_stored, kind_of
 from pyoco_server.app.runtime.plan_cache import named_code
 from pyoco_server.app.runtime.rounds import failed_node, is_in_loop, is_isolating, not_started_in, rounds_in, tallies
 from pyoco_server.app.runtime.run_input import PLATFORM, RunInput
@@ -64,6 +64,9 @@ TASK_TALLIES: Final = "task_tallies"
 
 It is there as soon as a task inside a loop isolates its failures, or a round has failed."""
 
+STORED_BYTES: Final = "stored_bytes"
+"""The field of a snapshot with the bytes of all results, if they are many: the snapshot need not contain them."""
+_MANY_BYTES: Final = 65_536
 _LOOPS: Final = frozenset({"ForEach", "Repeat", "Until"})
 _API_KEY: Final = "api_key:"
 _LIVE: Final = frozenset({NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING})
@@ -126,6 +129,7 @@ class RunProjection:
         self._codes: list[str] = []
         self._canceler: Actor | None = None
         self._adopted: AdoptedEnd | None = None
+        self._result_bytes = 0
 
     @property
     def input(self) -> RunInput:
@@ -205,6 +209,7 @@ class RunProjection:
             self._count_not_started(rounds_in(payload.error))
 
     def _node_succeeded(self, event: Event, payload: NodeSucceeded) -> None:
+        self._result_bytes += bytes_of(payload.output)
         record = self._records.get(payload.node_id)
         if record is not None:
             record.ended_at = _seconds(event.occurred_at)
@@ -308,6 +313,8 @@ class RunProjection:
             snapshot[UNUSED_PARAMS] = dict(self._unused)
         if self.is_driven_outside:
             snapshot[DRIVEN_OUTSIDE] = True
+        if self._result_bytes >= _MANY_BYTES:
+            snapshot[STORED_BYTES] = self._result_bytes
         if self._adopted is not None:
             _take_adopted(snapshot, self._adopted)
 

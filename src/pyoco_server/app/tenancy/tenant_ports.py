@@ -28,6 +28,7 @@ from pyoco_server.app.ports import (
 )
 from pyoco_server.app.runs.commands import CommandResult, RunCommands, Sender
 from pyoco_server.app.runs.run_log import RunLog, RunNotFoundError
+from pyoco_server.app.runs.submit import Quota
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.core import Event
 from pyoco_server.core.commands import CreateExecution
@@ -228,8 +229,9 @@ class TenantIndex:
 class TenantRunCommands(RunCommands):
     """Handles commands of one tenant."""
 
-    def __init__(self, run_log: RunLog, graphs: GraphRegistry, tenant_id: str) -> None:
+    def __init__(self, run_log: RunLog, graphs: GraphRegistry, tenant_id: str, quota: Quota) -> None:
         super().__init__(run_log, graphs)
+        self._quota = quota
         self._tenant_id = tenant_id
 
     @override
@@ -241,7 +243,8 @@ class TenantRunCommands(RunCommands):
         prefix = f"{self._tenant_id}--"
         if is_id_chosen and not command.execution_id.startswith(prefix):
             raise InvalidInputError(f"executionId: an id of your own choice must begin with '{prefix}'")
-        return await super().create(command, sender, is_id_chosen=is_id_chosen)
+        async with self._quota.submission():
+            return await super().create(command, sender, is_id_chosen=is_id_chosen)
 
 
 def _shown(found: Sequence[IndexedRun]) -> Sequence[IndexedRun]:

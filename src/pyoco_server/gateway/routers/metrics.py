@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Response
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from pyoco_server.app.ports import LATENCY_BOUNDS_SEC, Histogram
 from pyoco_server.app.recovery.worker_views import ACTIVE, STATES, shown
@@ -76,8 +76,18 @@ async def _collect(services: Services, tenant_id: str | None) -> list[Metric]:
     backlog = GaugeMetricFamily("pyoco_queue_backlog", "Jobs that no worker has taken yet, by tag.", labels=["tag"])
     for tag, count in sorted(({**pending, **jobs}).items()):  # without a worker for the tag: its pending runs
         backlog.add_metric([tag], count)
+    refused = CounterMetricFamily(
+        "pyoco_quota_refusals_total", "Submissions that this gateway refused because of a quota.", labels=["quota"]
+    )
+    for quota, count in services.refused_by_quota().items():
+        refused.add_metric([quota], count)
+    used = GaugeMetricFamily("pyoco_quota_used_ratio", "The used part of each quota of the tenant.", labels=["quota"])
+    for quota, share in (await services.quota_shares()).items():
+        used.add_metric([quota], share)
     return [
         runs,
+        refused,
+        used,
         GaugeMetricFamily("pyoco_runs_held", "Runs held because no worker has the code they need next.", value=held),
         GaugeMetricFamily("pyoco_runs_today_total", "Runs submitted since midnight (UTC).", value=today),
         _histogram("pyoco_run_queue_seconds", "From submission to the start of a run.", latencies.queued),

@@ -9,6 +9,7 @@ from pyoco_server.app.runs.submit import Submission
 from pyoco_server.core.json_codec import parse_object
 from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.callables import CallablePolicy
+from pyoco_server.flows.limits import RunLimits, check_size
 from pyoco_server.flows.model import FlowModel
 from pyoco_server.flows.yaml.checks import check_reach, check_submitted
 from pyoco_server.flows.yaml.document import read_flow_yaml
@@ -30,6 +31,10 @@ _ERRORS = (
     "ERR-PYOCO-0110",
     "ERR-PYOCO-0111",
     "ERR-PYOCO-0112",
+    "ERR-PYOCO-0113",
+    "ERR-PYOCO-0114",
+    "ERR-PYOCO-0115",
+    "ERR-PYOCO-0116",
     "ERR-PYOCO-0003",
 )
 
@@ -65,7 +70,8 @@ async def submit_yaml(
         raise YamlTooLargeError(f"workflow: more than {most} bytes; make it smaller, or raise the limit")
     text = _text(content)
     policy = CallablePolicy(services.settings.worker.callables)
-    model = await asyncio.to_thread(_model, text, flow_name, most, policy)
+    limits = services.settings.limits.of_run
+    model = await asyncio.to_thread(_model, text, flow_name, most, policy, limits)
     submission = Submission(
         flow_name=flow_name,
         params=parse_object(model.defaults),
@@ -80,10 +86,11 @@ async def submit_yaml(
     return Json({name: snapshot[name] for name in _SHOWN})
 
 
-def _model(text: str, flow_name: str, max_bytes: int, policy: CallablePolicy) -> FlowModel:
+def _model(text: str, flow_name: str, max_bytes: int, policy: CallablePolicy, limits: RunLimits) -> FlowModel:
     model = read_flow_yaml(text, name=flow_name, max_bytes=max_bytes)
     check_submitted(model, params=model.defaults)
     check_reach(model, policy)
+    check_size(model, limits)
     return model
 
 

@@ -182,6 +182,9 @@ class RunSnapshot(_OpenDocument):
     wheels: Annotated[
         dict[str, str], Field(description="Wheels that the run was executed with: file name, start of SHA-256.")
     ] = {}
+    stored_bytes: Annotated[int | None, Field(description="The bytes of all results, if they are 64 KiB or more.")] = (
+        None
+    )
     unused_params: Annotated[
         dict[str, str | None],
         Field(description="Parameters that no task takes, each with the name that may have been meant."),
