@@ -1,11 +1,13 @@
 """``/executions`` and ``/graphs``: the twelve commands over HTTP, and the registry of graphs."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.gateway.stand import check_error, unique
+from tests.adapters.real_nats import NatsServer
+from tests.gateway.stand import Stand, check_error, settings_for, unique
 
 GRAPH: dict[str, Any] = {
     "nodes": [
@@ -256,3 +258,17 @@ def test_a_run_without_a_graph_is_started_by_its_worker_only(client: httpx.Clien
     assert len(client.get(f"/executions/{run_id}/events").json()["events"]) == 1
     assert client.post(f"/runs/{run_id}/cancel").status_code == 200
     check_error(client.post(f"/executions/{run_id}/start"), 409, "ERR-PYOCO-0103")
+
+
+def test_an_execution_has_no_more_events_than_it_may_but_can_be_ended(nats: NatsServer, tmp_path: Path) -> None:
+    settings = settings_for(nats.url, tmp_path, PYOCO_RUN_MAX_EVENTS="12")
+    with Stand(settings, workers=0) as stand, stand.client() as client:
+        mine = created(client)
+        give(client, mine, "start")
+        give(client, mine, "nodes/work/start")
+        answers = [client.post(f"/executions/{mine}/nodes/work/progress", json={"progress": n}) for n in range(20)]
+        assert {answer.status_code for answer in answers} == {202, 422}
+        check_error(answers[-1], 422, "ERR-PYOCO-0113")
+        assert client.get(f"/executions/{mine}").json()["version"] == 12
+        check_error(client.post(f"/executions/{mine}/nodes/work/wait", json={"waitKey": "k"}), 422, "ERR-PYOCO-0113")
+        assert "EXECUTION_COMPLETED" in give(client, mine, "nodes/work/succeed")

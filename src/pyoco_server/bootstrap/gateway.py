@@ -130,7 +130,7 @@ def _services(
         hub=listeners.hub,
         submitter=submitter(platform, settings),
         run_log=run_log,
-        commands=RunCommands(run_log, platform.graphs),
+        commands=RunCommands(run_log, platform.graphs, limits=settings.limits.of_run),
         wheels=wheel_service_of(platform, settings),
         key_ring=KeyCache(keys, clock, pepper=_pepper(settings), closed=_ClosedBucketFiles(settings)),
         quotas=TenantQuotas(settings.limits.of_tenant, usage, clock),

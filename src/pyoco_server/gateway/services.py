@@ -145,7 +145,9 @@ class Services:
             dead_letters=TenantDeadLetters(self.dead_letters, snapshots),
             run_log=run_log,
             submitter=submitter,
-            commands=TenantRunCommands(run_log, graphs, tenant_id, self.quotas.of(tenant_id)),
+            commands=TenantRunCommands(
+                run_log, graphs, tenant_id, quota=self.quotas.of(tenant_id), limits=self.settings.limits.of_run
+            ),
             views={},
         )
 

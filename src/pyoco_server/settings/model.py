@@ -271,7 +271,7 @@ class Limits(Section):
     """How many rounds one loop may have. A flow.yaml that has more is rejected, a run that comes to more fails."""
     run_max_nodes: Annotated[v.Count, Var("PYOCO_RUN_MAX_NODES", BOTH)] = 100_000
     """How many nodes one run may have; every task and every block of every round is one."""
-    run_max_events: Annotated[v.Count, Var("PYOCO_RUN_MAX_EVENTS", WORKER)] = 1_000_000
+    run_max_events: Annotated[v.Count, Var("PYOCO_RUN_MAX_EVENTS", BOTH)] = 1_000_000
     """How many events one run may have; attempts and reports of progress are events, too. Then it gets no further
     node, attempt or progress."""
 

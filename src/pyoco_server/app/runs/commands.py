@@ -36,13 +36,17 @@ from pyoco_server.core.commands import (
     ArchiveExecution,
     CancelExecution,
     CreateExecution,
+    PutNodeWaiting,
     ReportNodeProgress,
+    RequestResumeNode,
     ResumeNode,
     StartExecution,
+    StartNode,
     SucceedNode,
 )
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.flows.limits import NO_LIMITS, RunLimits
 from pyoco_server.values.codec import KIND, OutputKind, from_tagged, received
 from pyoco_server.values.errors import ValueCodecError
 
@@ -99,7 +103,8 @@ class CommandResult(NamedTuple):
 class RunCommands:
     """Handles commands from outside: the one way by which HTTP, the command lines and the tests command a run."""
 
-    def __init__(self, run_log: RunLog, graphs: GraphRegistry) -> None:
+    def __init__(self, run_log: RunLog, graphs: GraphRegistry, *, limits: RunLimits = NO_LIMITS) -> None:
+        self._limits = limits
         self._run_log = run_log
         self._graphs = graphs
 
@@ -138,6 +143,8 @@ class RunCommands:
             _refuse_to_start_without_graph(state, command)
             if sender.key is not None and _was_handled(run.events, sender.key, command):
                 return Commit([], state)
+            if isinstance(command, _PROLONGING):
+                self._limits.check_events(state.version)
             return run.execution.step(state, marked) if cancel is None else cancel(state)
 
         events = await run.execution.decide(decide)
@@ -299,6 +306,10 @@ def _marked(command: Command, key: str | None, *, of: Command) -> Command:
         return command
     marked: Command = msgspec.structs.replace(command, extra={**command.extra, KEY: key, DIGEST: _digest(of)})
     return marked
+
+
+_PROLONGING: Final = (StartNode, ReportNodeProgress, PutNodeWaiting, RequestResumeNode)
+"""The commands that a client can repeat without end, unlike those that end a node or the execution."""
 
 
 def _owned(command: CreateExecution, sender: Sender, now: float) -> Command:

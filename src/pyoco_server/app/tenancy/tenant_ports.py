@@ -33,6 +33,7 @@ from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.core import Event
 from pyoco_server.core.commands import CreateExecution
 from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.flows.limits import RunLimits
 
 
 class ForeignIdError(PyocoServerError):
@@ -229,8 +230,10 @@ class TenantIndex:
 class TenantRunCommands(RunCommands):
     """Handles commands of one tenant."""
 
-    def __init__(self, run_log: RunLog, graphs: GraphRegistry, tenant_id: str, quota: Quota) -> None:
-        super().__init__(run_log, graphs)
+    def __init__(
+        self, run_log: RunLog, graphs: GraphRegistry, tenant_id: str, *, quota: Quota, limits: RunLimits
+    ) -> None:
+        super().__init__(run_log, graphs, limits=limits)
         self._quota = quota
         self._tenant_id = tenant_id
 

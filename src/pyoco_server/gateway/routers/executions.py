@@ -10,6 +10,7 @@ from pyoco_server.core import event_to_dict
 from pyoco_server.gateway.commands import CommandDep
 from pyoco_server.gateway.responses import Json, documented
 from pyoco_server.gateway.routers.run_events import ERRORS, After, At, Limit, events_page, graph_view, state_at
+from pyoco_server.gateway.routers.runs_submit import QUOTAS_REACHED
 from pyoco_server.gateway.schemas import commands as command_fields
 from pyoco_server.gateway.schemas.commands import EXECUTION_VERBS, NODE_VERBS, Verb
 from pyoco_server.gateway.schemas.parameters import ExecutionId, NodeId
@@ -29,7 +30,7 @@ _ANSWERS: Final = "202 with the events it led to; 200 without any if it was give
     "",
     summary="CreateExecution",
     status_code=202,
-    responses=documented(*_REFUSALS, ok=CommandAnswer, accepted=CommandAnswer),
+    responses=documented(*_REFUSALS, *QUOTAS_REACHED, ok=CommandAnswer, accepted=CommandAnswer),
     openapi_extra=command_fields.document(command_fields.CREATE),
 )
 async def create(commands: CommandDep, body: Fields = None) -> Json:
@@ -97,7 +98,7 @@ def _add(path: str, verb: Verb, endpoint: Callable[..., Awaitable[Json]]) -> Non
         summary=verb.command,
         description=f"{verb.description} {_ANSWERS}",
         status_code=202,
-        responses=documented(*_UNKNOWN, *_REFUSALS, ok=CommandAnswer, accepted=CommandAnswer),
+        responses=documented(*_UNKNOWN, *_REFUSALS, "ERR-PYOCO-0113", ok=CommandAnswer, accepted=CommandAnswer),
         openapi_extra=command_fields.document(verb),
     )
 

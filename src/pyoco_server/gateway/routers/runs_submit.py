@@ -31,8 +31,8 @@ from pyoco_server.gateway.waiting import WaitSec, newest_watched, newest_within,
 from pyoco_server.messages import Language
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=StrictRoute)
-_QUOTAS = ("ERR-PYOCO-0114", "ERR-PYOCO-0115", "ERR-PYOCO-0116")
-_ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0003", *_QUOTAS)
+QUOTAS_REACHED = ("ERR-PYOCO-0114", "ERR-PYOCO-0115", "ERR-PYOCO-0116")
+_ERRORS = ("ERR-PYOCO-0002", "ERR-PYOCO-0101", "ERR-PYOCO-0003", *QUOTAS_REACHED)
 
 
 async def submit_run(

@@ -16,6 +16,7 @@ from pyoco_server.flows.yaml.document import read_flow_yaml
 from pyoco_server.gateway.errors import YamlClosedError, YamlTooLargeError
 from pyoco_server.gateway.principal import PrincipalDep
 from pyoco_server.gateway.responses import Json, documented
+from pyoco_server.gateway.routers.runs_submit import QUOTAS_REACHED
 from pyoco_server.gateway.schemas.parameters import Correlation, IdempotencyKey
 from pyoco_server.gateway.schemas.requests import FlowName, Tag
 from pyoco_server.gateway.schemas.responses import YamlRunAccepted
@@ -32,9 +33,7 @@ _ERRORS = (
     "ERR-PYOCO-0111",
     "ERR-PYOCO-0112",
     "ERR-PYOCO-0113",
-    "ERR-PYOCO-0114",
-    "ERR-PYOCO-0115",
-    "ERR-PYOCO-0116",
+    *QUOTAS_REACHED,
     "ERR-PYOCO-0003",
 )
 
