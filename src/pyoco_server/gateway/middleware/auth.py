@@ -147,7 +147,8 @@ class _WatchedAnswer:
     async def send(self, message: Message) -> None:
         """Send a part of the answer, unless the key was withdrawn."""
         if message["type"] == "http.response.start":
-            await self._check_late_start()
+            if asyncio.get_running_loop().time() - self._checked_at >= FRESH_SEC:
+                await self._check_again()
             self._is_stream = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
             if self._is_stream:  # streams are limited by the hub
                 self._on_stream()
@@ -160,13 +161,11 @@ class _WatchedAnswer:
             self._chunks += 1
         await self._send(message)
 
-    async def _check_late_start(self) -> None:
-        """Check the key again if the request took long, for example because it waited for the end of a run.
+    async def _check_again(self) -> None:
+        """Check the key of a request that took long, for example because it waited for the end of a run.
 
         Without NATS the answer is sent: its key was valid when the request came.
         """
-        if asyncio.get_running_loop().time() - self._checked_at < FRESH_SEC:
-            return
         try:
             await self._ring.recognise(self._presented)
         except UnavailableError:

@@ -80,6 +80,8 @@ class BodyLimit:
 
 def _is_of_wrong_type(scope: Scope) -> bool:
     """Whether the request has a body of a type that only routes with forms take."""
+    if scope["method"] == "GET":
+        return False
     kind, has_body = b"", False
     for name, value in scope["headers"]:
         if name == b"content-type":

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.gateway.errors import HeadTooLargeError, HeadTooSlowError, RequestNotValidError
-from pyoco_server.gateway.middleware.connections import LARGEST_HEAD, ConnectionLimits, problem_of_head
+from pyoco_server.gateway.middleware.connections import LARGEST_HEAD, MOST_FIELDS, ConnectionLimits, problem_of_head
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _USES: Final = {
     "connection_made": {"transport", "connections", "FlowControl"},
     "connection_lost": {"transport", "connections"},
     "data_received": {"parser", "feed_data", "HttpParserError", "send_400_response"},
-    "on_message_begin": {"url", "headers"},
+    "on_message_begin": {"url", "headers", "scope"},
     "on_url": {"url"},
     "on_header": {"headers"},
     "on_body": {"cycle"},
@@ -61,14 +61,15 @@ class CoalescingTransport(asyncio.Transport):
         super().__init__()
         self._inner = inner
         self._is_read = is_read
-        self._lingers = False
+        self.is_lingering = False
+        """The answer is sent; what still arrives of the request is dropped."""
         self._loop = asyncio.get_running_loop()
         self._pending: list[bytes | bytearray | memoryview] = []
         self._bytes = 0
 
     @override
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not data or self._lingers:
+        if not data or self.is_lingering:
             return
         if not self._pending:
             self._loop.call_soon(self._flush)
@@ -97,7 +98,7 @@ class CoalescingTransport(asyncio.Transport):
         if self._is_read() or self.is_closing():
             self._inner.close()
             return
-        self._lingers = True
+        self.is_lingering = True
         self._inner.write_eof()
         self._inner.resume_reading()
         self._loop.call_later(LINGER_SEC, self._inner.close)
@@ -127,7 +128,7 @@ class CoalescingTransport(asyncio.Transport):
 
     @override
     def is_closing(self) -> bool:
-        return self._lingers or self._inner.is_closing()
+        return self.is_lingering or self._inner.is_closing()
 
     @override
     def is_reading(self) -> bool:
@@ -189,12 +190,16 @@ _BASE: Final[Any] = asyncio.Protocol if PROBLEMS else _uvicorn_protocol()
 class LimitedProtocol(_BASE):  # type: ignore[misc]  # a class that is known when the program runs
     """uvicorn's protocol with limits, and with one write for a response."""
 
+    headers: Any
+
     def __init__(self, limits: ConnectionLimits, **given: Any) -> None:  # noqa: ANN401 as uvicorn calls it
         super().__init__(**given)
         self._limits = limits
         self._address = ""
         self._in_head = True  # the next bytes belong to a head, which may not have begun
-        self._uncounted = 0  # bytes that the parser keeps and has not reported yet, at least
+        self._is_awaited = True  # the time for the head runs
+        self._unreported = 0  # bytes that the parser may keep, because they are part of nothing that it has reported
+        self._received = 0  # bytes of the newest part: all of a head that is not in the former is in it
         self._problem: PyocoServerError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -214,42 +219,39 @@ class LimitedProtocol(_BASE):  # type: ignore[misc]  # a class that is known whe
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes, unless the parser keeps too many of them."""
-        if self.transport.is_closing():  # the request was answered; the rest of it is dropped
+        if self.transport.is_lingering:  # the request was answered; the rest of it is dropped
             return
-        self._uncounted += len(data)
-        if self._in_head:
-            self._limits.await_head(self)
+        self._received = len(data)
+        self._unreported += self._received
         super().data_received(data)
-        if self._uncounted > LARGEST_HEAD and not self.transport.is_closing():
-            self._end_with(HeadTooLargeError(f"the head of the request has more than {LARGEST_HEAD} bytes"))
-
-    def on_message_begin(self) -> None:
-        """Start the time for the head."""
-        self._limits.await_head(self)
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a field of the head; drop one behind the body."""
-        if self._in_head:  # fields behind the body could replace what was checked before it
-            super().on_header(name, value)
+        if self._unreported and not self.transport.is_closing():
+            if self._unreported > LARGEST_HEAD:
+                self._end_with(HeadTooLargeError(f"the head of the request has more than {LARGEST_HEAD} bytes"))
+            elif self._in_head and not self._is_awaited:
+                self._is_awaited = True
+                self._limits.await_head(self)
 
     def on_headers_complete(self) -> None:
         """Serve the request, unless its head is too large."""
-        self._problem = problem_of_head(self.url, self.headers)
-        if self._problem is not None:
-            raise ValueError(str(self._problem))  # the parser stops, and send_400_response follows
-        self._in_head, self._uncounted = False, 0
-        self._limits.head_complete(self)
+        if max(self._unreported, self._received) > LARGEST_HEAD or len(self.headers) > MOST_FIELDS:
+            self._problem = problem_of_head(self.url, self.headers)
+            if self._problem is not None:
+                raise ValueError(str(self._problem))  # the parser stops, and send_400_response follows
+        self._in_head, self._unreported = False, 0
+        if self._is_awaited:
+            self._is_awaited = False
+            self._limits.head_complete(self)
         super().on_headers_complete()
+        self.headers = []  # fields behind the body could replace what was checked before it
 
     def on_body(self, body: bytes) -> None:
         """Pass a part of the body on."""
-        self._uncounted = 0
+        self._unreported = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Expect another head."""
-        self._in_head, self._uncounted = True, 0
+        self._in_head, self._unreported = True, 0
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -258,7 +260,7 @@ class LimitedProtocol(_BASE):  # type: ignore[misc]  # a class that is known whe
 
     def end_overdue(self, head_sec: float) -> None:
         """Answer that the head did not arrive; close without an answer if nothing of it did."""
-        if self._uncounted:
+        if self._unreported:
             self._end_with(HeadTooSlowError(f"the head of the request did not arrive within {head_sec:g} seconds"))
         else:  # browsers open connections in advance
             self.transport.close()
