@@ -1,7 +1,7 @@
 """``create_app`` of 0.5.1: the gateway as an ASGI application, for ``uvicorn pyoco_server.http_api:create_app``.
 
 Configured by the environment. ``pyoco-server up`` does the same and more: it waits for a NATS server that is away,
-keeps its index over a restart, and ends connections that wait when it stops.
+keeps its index over a restart, ends connections that wait when it stops, and bounds connections and request heads.
 """
 
 import contextlib

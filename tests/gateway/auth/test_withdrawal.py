@@ -87,6 +87,26 @@ def test_watching_ends_when_the_key_is_revoked(world: World) -> None:
 
 
 @pytest.mark.spec("004 REQ-0016")
+def test_a_watch_that_has_sent_nothing_yet_ends_too(world: World) -> None:
+    async def scenario() -> None:
+        async with world.listening() as gateway:
+            key, other = await issued(gateway, "acme"), await issued(gateway, "acme")
+            async with gateway.client(key) as acme, gateway.client(other) as colleague:
+                run_id = (await acme.post("/runs", json={"flow_name": "f"})).json()["run_id"]
+                since = (await acme.get(f"/runs/{run_id}")).json()["updated_at"]
+                seen: list[str] = []
+                async with acme.stream("GET", f"/runs/{run_id}/watch", params={"since": since}) as answer:
+                    reading = asyncio.create_task(_events(answer, seen))
+                    await gateway.desk.revoke(key.stored.api_key_id)
+                    await _refused(acme)
+                    assert (await colleague.post(f"/runs/{run_id}/cancel", json={})).status_code == 200
+                    await asyncio.wait_for(reading, PATIENCE_SEC)
+                assert seen == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.spec("004 REQ-0016")
 def test_a_request_that_waits_gets_no_answer_after_its_key_was_revoked(world: World) -> None:
     async def scenario() -> None:
         async with world.open() as gateway:

@@ -47,6 +47,8 @@ class KeyCache:
         self._fresh_sec = fresh_sec
         self._records: KeyRecords | None = None
         self._keys: dict[str, StoredKey] = {}
+        self.version = 0
+        """Grows whenever the copy changes: a key may have been withdrawn."""
         self._read_at = -math.inf
         self._reading: asyncio.Task[UnavailableError | None] | None = None
         self._no_hmac = fingerprint(b"", pepper)
@@ -120,6 +122,7 @@ class KeyCache:
             return failure
         if records is not self._records:
             self._records = records
+            self.version += 1
             self._seals.note(records)
             self._keys = {key.api_key_id: key for key in records.keys if self._counts(key)}
         self._read_at = began

@@ -140,6 +140,7 @@ class _WatchedAnswer:
         self._is_stream = False
         self._chunks = 0
         self._checked_at = asyncio.get_running_loop().time()
+        self._version = ring.version
         self.is_cut_off = False
         self.refused: ApiKeyRefusedError | None = None
         """Why nothing of the answer was sent."""
@@ -147,12 +148,13 @@ class _WatchedAnswer:
     async def send(self, message: Message) -> None:
         """Send a part of the answer, unless the key was withdrawn."""
         if message["type"] == "http.response.start":
-            if asyncio.get_running_loop().time() - self._checked_at >= FRESH_SEC:
+            is_late = asyncio.get_running_loop().time() - self._checked_at >= FRESH_SEC
+            if is_late or self._ring.version != self._version:
                 await self._check_again()
             self._is_stream = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
             if self._is_stream:  # streams are limited by the hub
                 self._on_stream()
-        elif self._chunks and not await self._still_counts():
+        elif (self._chunks or self._is_stream) and not await self._still_counts():
             self.is_cut_off = True
             if self._is_stream:
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -162,7 +164,7 @@ class _WatchedAnswer:
         await self._send(message)
 
     async def _check_again(self) -> None:
-        """Check the key of a request that took long, for example because it waited for the end of a run.
+        """Check the key of a request that took long, or whose key may have been withdrawn meanwhile.
 
         Without NATS the answer is sent: its key was valid when the request came.
         """
