@@ -24,6 +24,7 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing: a link on another site may use them."""
 
 LONGEST_SHOWN: Final = 80
+_MOST_REMEMBERED: Final = 256
 _READ: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"})
 _AUTHORITY: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+))(?::([0-9]{1,5}))?", re.IGNORECASE)
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
@@ -36,6 +37,8 @@ class BrowserGuard:
         self._app = app
         self._refusals = RefusalLog(_log)
         self._rules: _Rules | None = None
+        self._served: set[bytes] = set()
+        """Values of ``Host`` that were found to be served, so that each is parsed once."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -57,11 +60,14 @@ class BrowserGuard:
                 found[name] = found[name] + b", " + value if name in found else value
         rules = self._rules_of(scope)
         host = found.get(b"host")
-        if rules.needs_known_host and host is not None and not rules.serves(host, scope):
-            return UnknownHostError(
-                f"Host: {_shown(host)} is not a name of this gateway: use its address, or list the name in "
-                "PYOCO_HTTP_ALLOWED_HOSTS"
-            )
+        if rules.needs_known_host and host is not None and host not in self._served:
+            if not rules.serves(host, scope):
+                return UnknownHostError(
+                    f"Host: {_shown(host)} is not a name of this gateway: use its address, or list the name in "
+                    "PYOCO_HTTP_ALLOWED_HOSTS"
+                )
+            if len(self._served) < _MOST_REMEMBERED:
+                self._served.add(host)
         if len(found) > 1 and rules.is_foreign(scope["method"], found):
             return ForeignOriginError(
                 f"the request comes from another web site (Origin: {_shown(found.get(b'origin', b'-'))}): use the "
@@ -72,7 +78,7 @@ class BrowserGuard:
     def _rules_of(self, scope: Scope) -> "_Rules":
         settings: Settings = scope["app"].state.services.settings
         if self._rules is None or self._rules.settings is not settings:
-            self._rules = _rules_for(settings)
+            self._rules, self._served = _rules_for(settings), set()
         return self._rules
 
 
@@ -93,7 +99,7 @@ class _Rules(NamedTuple):
         if name is None:
             return False
         server = scope.get("server")
-        return _is_this_machine(name) or name in self.hosts or bool(server and name == server[0])
+        return is_loopback(name) or name in self.hosts or bool(server and name == server[0])
 
     def is_foreign(self, method: str, found: Mapping[bytes, bytes]) -> bool:
         """Whether a page of another origin sent the request; links to the gateway's pages are allowed."""
@@ -120,16 +126,10 @@ def _rules_for(settings: Settings) -> _Rules:
     )
 
 
-@functools.lru_cache(maxsize=256)
 def _name(authority: bytes) -> str | None:
     """Return the name or address in a ``Host``, without the port; None if it is not one."""
     parts = _AUTHORITY.fullmatch(authority.decode("latin-1"))
     return None if parts is None else (parts[1] or parts[2]).lower()
-
-
-@functools.lru_cache(maxsize=256)
-def _is_this_machine(name: str) -> bool:
-    return is_loopback(name)
 
 
 @functools.lru_cache(maxsize=256)
