@@ -97,7 +97,7 @@ class Scene:
 
     async def announce(self, hand: Hand, *gateways: DeadWorkers) -> WorkerRecord:
         """Write the record of the worker; the gateways see it and ask for the first time."""
-        await hand.presence.announce()
+        await hand.registration.announce()
         record = await self.world.registry.get(hand.options.worker_id)
         assert record is not None
         for gateway in gateways or (self.gateway,):
@@ -121,9 +121,11 @@ class Scene:
         loop = asyncio.get_running_loop()
         end, left = loop.time() + graces * GRACE_SEC, ROUNDS if graces > 1 else 0
         while loop.time() < end or left > 0:
+            began, left = loop.time(), left - 1
             await asyncio.gather(*(gateway.look() for gateway in gateways or (self.gateway,)))
             await asyncio.sleep(ROUND_SEC)
-            left -= 1
+            if graces > 1 and loop.time() > began + LONGEST_INTERVAL_SEC:  # a gateway that stalled restarts the grace
+                end, left = loop.time() + graces * GRACE_SEC, ROUNDS
 
     async def is_back_in_the_queue(self) -> bool:
         return await self.world.queue.inner.pull("default", timeout_sec=0) is not None
@@ -414,7 +416,7 @@ def test_a_worker_that_deregistered_is_not_considered_dead() -> None:
     async def body(made: Scene) -> None:
         _, working = await made.at_work()
         await die(made.world, working)
-        await made.hand.presence.stopped("graceful_shutdown")
+        await made.hand.registration.stopped("graceful_shutdown")
         record = await made.world.registry.get("w1")
         assert record is not None
         made.gateway.note_record(record)

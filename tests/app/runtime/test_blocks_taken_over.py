@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,24 +19,34 @@ from tests.app.runtime.test_blocks_failing import _node_of, error_of, fail_with,
 
 
 class CutLog(MemoryEventLog):
-    """Never appends the commit that records the failure of a certain node."""
+    """Never appends the commit that records the failure of a certain node; sets an event at any other failure."""
 
-    def __init__(self, node_id: str) -> None:
+    def __init__(self, node_id: str, failed: threading.Event | None = None) -> None:
         super().__init__()
         self.node_id = node_id
         self.is_cut = threading.Event()
+        self._failed = failed or threading.Event()
 
     @override
     async def append(self, execution_id: str, commit: Sequence[Event], *, after: int, quiet: bool = False) -> int:
-        if any(event.type is EventType.NODE_FAILED and _node_of(event) == self.node_id for event in commit):
+        failed = {_node_of(event) for event in commit if event.type is EventType.NODE_FAILED}
+        if self.node_id in failed:
             self.is_cut.set()
             await asyncio.Event().wait()
-        return await super().append(execution_id, commit, after=after, quiet=quiet)
+        position = await super().append(execution_id, commit, after=after, quiet=quiet)
+        if failed:
+            self._failed.set()
+        return position
 
 
-def taken_over_before_the_end(hooks: dict[str, Any], *branches: Any) -> tuple[ExecutionState, list[str]]:
-    """Take over before the block is recorded as failed; return the state at the end and the tasks called."""
-    cut = CutLog(":parallel")
+def taken_over_before_the_end(
+    hooks: dict[str, Any], *branches: Any, failed: threading.Event
+) -> tuple[ExecutionState, list[str]]:
+    """Take over before the block is recorded as failed; return the state at the end and the tasks called.
+
+    ``failed`` is set when the failure of a task is in the log.
+    """
+    cut = CutLog(":parallel", failed)
     flow, params = side_by_side(*branches), hooked(hooks)
     with Engine(log=cut) as engine:
         engine.start(flow, params, run_id="run")
@@ -50,21 +59,10 @@ def taken_over_before_the_end(hooks: dict[str, Any], *branches: Any) -> tuple[Ex
 
 
 def after(event: threading.Event, then: Any) -> Any:
-    """Return a task that calls ``then`` a moment after the event."""
+    """Return a task that calls ``then`` after the event."""
 
     def body(ctx: Any) -> Any:
         assert event.wait(60)
-        time.sleep(0.05)  # the other's failure is on its way to the log
-        return then(ctx)
-
-    return body
-
-
-def before(event: threading.Event, then: Any) -> Any:
-    """Return a task that sets the event and calls ``then``."""
-
-    def body(ctx: Any) -> Any:
-        event.set()
         return then(ctx)
 
     return body
@@ -75,16 +73,16 @@ def test_taking_over_a_block_that_failed_begins_nothing_new() -> None:
     hooks = {
         "slow": after(failed, lambda _: None),
         "next": lambda _: None,
-        "bad": before(failed, fail_with("broken")),
+        "bad": fail_with("broken"),
     }
-    state, called = taken_over_before_the_end(hooks, [run("slow"), run("next")], [run("bad")])
+    state, called = taken_over_before_the_end(hooks, [run("slow"), run("next")], [run("bad")], failed=failed)
     assert (state.status, called, error_of(state, ":parallel")) == ("FAILED", [], "broken")
 
 
 def test_taking_over_a_block_that_failed_reports_the_first_error() -> None:
     failed = threading.Event()
-    hooks = {"second": after(failed, fail_with("second")), "first": before(failed, fail_with("first"))}
-    state, _ = taken_over_before_the_end(hooks, [run("second")], [run("first")])
+    hooks = {"second": after(failed, fail_with("second")), "first": fail_with("first")}
+    state, _ = taken_over_before_the_end(hooks, [run("second")], [run("first")], failed=failed)
     assert error_of(state, ":parallel") == "first"
 
 
