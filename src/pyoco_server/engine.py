@@ -65,12 +65,12 @@ class RunResult(NamedTuple):
 
 
 def _guarded(listener: Listener) -> Listener:
-    """A listener whose errors are its own affair."""
+    """Return the listener as one whose errors are logged and not raised."""
 
     def listen(events: Sequence[Event], state: ExecutionState) -> None:
         try:
             listener(events, state)
-        except Exception:  # noqa: BLE001 whatever it is, the run goes on
+        except Exception:  # noqa: BLE001 an error of a listener must not end the run
             _log.exception("a listener failed", extra={"action": "listener_failed", "run_id": state.execution_id})
 
     return listen
@@ -181,22 +181,22 @@ class Engine:
         return self._await(self._wait(run_id))
 
     def cancel(self, run_id: str, reason: str | None = None, *, immediate: bool = False) -> bool:
-        """Ask for a run to be cancelled; False if it had ended.
+        """Request the cancel of a run; False if it had ended.
 
-        Tasks at work are asked to stop and given ``cancel_grace_sec``; with ``immediate`` they are given up on at once.
+        Tasks at work are asked to stop and get ``cancel_grace_sec``; with ``immediate`` they are abandoned at once.
         """
         return self._await(self._cancel(run_id, reason, immediate=immediate))
 
     def resume(self, run_id: str, node: str, value: Any = None, *, key: str | None = None) -> None:  # noqa: ANN401
-        """Let a waiting node go on; ``value`` becomes its result."""
+        """Resume a waiting node; ``value`` becomes its result."""
         self._await(self._run(run_id).resume(node, value, _USER, key=key))
 
     def get(self, run_id: str) -> ExecutionState:
-        """How a run stands."""
+        """Return the newest state of a run."""
         return fold(self.events(run_id))
 
     def events(self, run_id: str) -> list[Event]:
-        """Everything that happened to a run."""
+        """Return all events of a run."""
         events, _ = self._await(self._log.read(run_id))
         if not events:
             raise UnknownRunError(run_id)
@@ -211,11 +211,11 @@ class Engine:
         return await self._here(self._run_to_the_end(flow, params or {}, run_id or str(uuid.uuid4())))
 
     async def cancel_async(self, run_id: str, reason: str | None = None, *, immediate: bool = False) -> bool:
-        """Ask for a run to be cancelled; False if it had ended."""
+        """Request the cancel of a run; False if it had ended."""
         return await self._here(self._cancel(run_id, reason, immediate=immediate))
 
     async def resume_async(self, run_id: str, node: str, value: Any = None, *, key: str | None = None) -> None:  # noqa: ANN401
-        """Let a waiting node go on; ``value`` becomes its result."""
+        """Resume a waiting node; ``value`` becomes its result."""
         await self._here(self._run(run_id).resume(node, value, _USER, key=key))
 
     # --- On the engine's loop ----------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def cancel_from_outside() -> Recorded:
         await outside.do("PutNodeWaiting", "w")
         await outside.do("CancelExecution", reason="no longer needed", requestedBy={"kind": "user", "id": "ann"})
         await outside.world.pass_time(10)
-        await outside.world.desk.end_cancel(outside.execution_id)
+        await outside.world.run_log.end_cancel(outside.execution_id)
         await outside.do("ArchiveExecution", reason="old")
 
     return from_outside(drawn, script)

@@ -117,7 +117,7 @@ def parked_deadline_default() -> Recorded:
         run_id = await world.submit("due")
         await hand.work()
         await world.pass_time(3_601)
-        await world.desk.expire(run_id, "ask", USER)
+        await world.run_log.expire(run_id, "ask", USER)
         await hand.work()
         return run_id
 
@@ -130,7 +130,7 @@ def parked_deadline_failed() -> Recorded:
         run_id = await world.submit("due")
         await world.hand({"due": Flow("due") >> wait("ask", deadline_sec=3_600) >> task("after", 1)}).work()
         await world.pass_time(3_601)
-        await world.desk.expire(run_id, "ask", USER)
+        await world.run_log.expire(run_id, "ask", USER)
         return run_id
 
     return on_a_platform(body)
@@ -276,7 +276,7 @@ def cancel_without_worker() -> Recorded:
         await die(world, working)
         await world.cancel(run_id, USER)
         await world.pass_time(11)
-        await world.desk.end_cancel(run_id)
+        await world.run_log.end_cancel(run_id)
         return run_id
 
     return on_a_platform(body)

@@ -127,7 +127,7 @@ class Outside:
         self.world = world
         self.graph = graph
         self._graphs = MemoryGraphRegistry()
-        self.commands = RunCommands(world.desk, self._graphs)
+        self.commands = RunCommands(world.run_log, self._graphs)
         self.execution_id = ""
 
     async def begin(self, *, start: bool = True, **fields: Any) -> None:
@@ -149,7 +149,7 @@ class Outside:
     async def cancel_node(self, node_id: str, reason: str | None) -> None:
         """Cancel one node, as a policy does: no command does it."""
         await self.world.pass_time(1)
-        run = await self.world.desk.open(self.execution_id)
+        run = await self.world.run_log.open(self.execution_id)
 
         def decision(state: ExecutionState) -> Commit:
             by, now, new_id = Actor(ActorKind.SCHEDULER, "limits"), self.world.clock.now(), self.world.new_id

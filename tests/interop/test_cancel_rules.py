@@ -355,7 +355,7 @@ def test_a_cancel_written_while_a_command_is_written_is_not_lost() -> None:
             await gateway_cancels(world, run_id)
 
         world.trouble.meanwhile["snapshots.write"] = cancel_meanwhile
-        await world.desk.write_snapshot(await world.desk.open(run_id))
+        await world.run_log.write_snapshot(await world.run_log.open(run_id))
         assert (await world.stored(run_id))["status"] == "CANCELLED"
         assert (await world.types(run_id))[-1] == "EXECUTION_CANCELED"
 

@@ -10,7 +10,7 @@ from pyoco_server.app.runs.commands import RunCommands, Sender
 from pyoco_server.app.snapshots.foreign import SHOWN_SEC
 from pyoco_server.core import Actor, ActorKind
 from pyoco_server.worker.settlement import Ack, Nak
-from tests.app.recovery.swept import OPTIONS, Swept, desk_with_graph, sweeping
+from tests.app.recovery.swept import OPTIONS, Swept, commands_on_graph, sweeping
 from tests.app.runtime.flows import Calls
 from tests.interop.outside import FOREIGN, changes, hand_for, put, worker_writes
 from tests.worker.world import USER, Held, World, attempt
@@ -112,7 +112,7 @@ def test_a_cancel_in_the_log_wins_over_an_end_that_was_written_later() -> None:
         run_id = await world.submit("f")
         await hand_for(world, calls).pull()
         await worker_writes(world, run_id, "RUNNING")
-        commands: RunCommands = await desk_with_graph(swept)
+        commands: RunCommands = await commands_on_graph(swept)
         assert (await commands.cancel(run_id, SENDER))["status"] == "CANCELLING"
         assert (await world.stored(run_id))["status"] == "CANCELLING"
         await worker_writes(world, run_id, "COMPLETED")
@@ -144,7 +144,7 @@ def test_an_end_that_no_gateway_saw_is_found_by_the_next_one() -> None:
         run_id = await world.submit("f")
         await worker_writes(world, run_id, "COMPLETED")
         await swept.keeper.catch_up()
-        swept.foreign = type(swept.foreign)(world.desk)  # the gateway died: its notes are gone, its index is not
+        swept.foreign = type(swept.foreign)(world.run_log)  # the gateway died: its notes are gone, its index is not
         swept.reconciler = swept.another()
         await swept.sweep()
         await swept.sweep()

@@ -56,8 +56,8 @@ class Crew:
         self.platform = platform
         self.settings = settings
         self.submitter: Submitter = bootstrap.submitter(platform, settings)
-        self.desk: RunLog = bootstrap.run_log_of(platform, settings)
-        self._commands = RunCommands(self.desk, platform.graphs)
+        self.run_log: RunLog = bootstrap.run_log_of(platform, settings)
+        self._commands = RunCommands(self.run_log, platform.graphs)
         self.home = home
         self.traces = home / "traces"
         self.traces.mkdir(exist_ok=True)

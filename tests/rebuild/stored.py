@@ -56,7 +56,7 @@ async def _made(world: World) -> Mapping[str, Kind]:
     await world.cancel(queued)
     await world.log.inner.append(running, _as(running, started), after=len(created))
     await world.cancel(running)
-    await world.desk.retract(retracted, USER)
+    await world.run_log.retract(retracted, USER)
     hello, lost = _commits(world, ids["hello"]), _commits(world, ids["lost"])
     cancelling = [created, started, _commits(world, running)[-1]]
     return {

@@ -105,36 +105,36 @@ class Gateway:
         self.index = index
         self.hub = SnapshotHub(store.snapshots.read, most=100, most_per_client=100)
         parts = store.desk_parts(clock, chance)
-        self.desk = RunLog(**parts)
+        self.run_log = RunLog(**parts)
         self.submitter = Submitter(**parts)
-        self.once = IdempotentSubmitter(self.submitter, self.desk)
-        self.commands = RunCommands(self.desk, store.graphs)
+        self.once = IdempotentSubmitter(self.submitter, self.run_log)
+        self.commands = RunCommands(self.run_log, store.graphs)
         self.snapshots = store.snapshots
         self._lagging = SnapshotLag()
-        self._foreign = ForeignWrites(self.desk)
+        self._foreign = ForeignWrites(self.run_log)
         self._exhausted_jobs = FaultyExhaustedJobs(store.queue.inner, network)
         self._exhausted = ExhaustedJobSweep(
             jobs=self._exhausted_jobs,
             snapshots=store.snapshots,
             dead_letters=store.letters,
-            desk=self.desk,
+            run_log=self.run_log,
             queue=store.queue,
             clock=clock,
-            in_hands_sec=3 * WORKER.run_heartbeat_interval_sec,
+            fresh_sec=3 * WORKER.run_heartbeat_interval_sec,
         )
         self._clock = clock
         self._log = store.log
         feed = SimFeed(network, loop, store.snapshots.inner, store.feed)
         self.keeper = IndexUpdater(feed, index, self._changed, poll_sec=2.0)
         self._held = HeldRuns(
-            desk=self.desk,
+            run_log=self.run_log,
             index=index,
             workers=store.registry,
             clock=clock,
             silent_sec=SWEEPS.worker_silent_sec,
         )
         self._rebuild = Rebuild(
-            desk=self.desk,
+            run_log=self.run_log,
             index=index,
             listing=MemoryListing(store.log.inner, store.snapshots.inner, store.queue.inner),
             lagging=self._lagging,
@@ -143,7 +143,7 @@ class Gateway:
             pause_sec=REBUILD_PAUSE_SEC,
         )
         self._sweeper = Reconciler(
-            desk=self.desk,
+            run_log=self.run_log,
             index=index,
             snapshots=store.snapshots,
             queue=store.queue,
@@ -193,7 +193,7 @@ def make_worker(
     new_id = uuid_maker(chance)
     instance_id = new_id()
     options = _named(name)
-    presence = WorkerRegistration(
+    registration = WorkerRegistration(
         store.registry,
         clock,
         worker_id=name,
@@ -214,18 +214,18 @@ def make_worker(
         chance=chance,
     )
     if announces:
-        presence.note_flows({flow_name: announced(*read_flow(flow), {}) for flow_name, flow in flows.items()})
+        registration.note_flows({flow_name: announced(*read_flow(flow), {}) for flow_name, flow in flows.items()})
     handler = JobHandler(
         log=store.log,
         snapshots=store.snapshots,
         services=services,
         flows=FlowSource(Flows(flows)),
-        presence=presence,
+        registration=registration,
         options=options,
     )
     return Worker(
         queue=store.queue,
-        presence=presence,
+        registration=registration,
         dead_letters=store.letters,
         handler=handler,
         clock=clock,

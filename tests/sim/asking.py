@@ -60,7 +60,9 @@ class Caller:
         operation = Operation(Kind.LOOK, run_id, self._loop.steps, client=self.process.name)
         with self._history.asking(operation):
             try:
-                stored = await self._ask(f"look {run_id}", lambda gate: snapshot_of(gate.snapshots, gate.desk, run_id))
+                stored = await self._ask(
+                    f"look {run_id}", lambda gate: snapshot_of(gate.snapshots, gate.run_log, run_id)
+                )
                 operation.answer = str(msgspec.json.decode(stored.body)["status"])
                 operation.position = stored.position
             except RunNotFoundError:

@@ -81,7 +81,7 @@ class Client(Caller):
             await self._asking_about(
                 Kind.GET,
                 run_id,
-                lambda gate: gate.desk.open(run_id),
+                lambda gate: gate.run_log.open(run_id),
                 lambda run: run_status(run.execution.state).value,
             )
 
@@ -110,7 +110,7 @@ class Client(Caller):
         """Resume all waiting nodes of a run; return False if none waited, or if no answer says so."""
 
         async def resuming(gate: Gateway) -> list[str]:
-            run = await gate.desk.open(run_id)
+            run = await gate.run_log.open(run_id)
             live = sorted(node.node_id for node in run.execution.state.live_nodes() if node.status == "WAITING")
             for node_id in live:
                 await gate.commands.resume(run_id, node_id, 1, SENDER)

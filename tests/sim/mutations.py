@@ -265,14 +265,14 @@ def sweep_without_rereading_the_log() -> Iterator[None]:
     """A wait past its deadline fails, although the log may say that it was resumed meanwhile."""
     original = RunLog.expire
 
-    async def expire(desk: RunLog, run_id: str, node_id: str, actor: Actor) -> Any:
-        run = await desk.open(run_id)
+    async def expire(run_log: RunLog, run_id: str, node_id: str, actor: Actor) -> Any:
+        run = await run_log.open(run_id)
         if "default" in (run.projection.deadline_of(node_id) or {}):
-            return await original(desk, run_id, node_id, actor)
+            return await original(run_log, run_id, node_id, actor)
         error = {"code": "WAIT_DEADLINE", "message": "too late"}
         failing = FailNode(execution_id=run_id, actor=actor, node_id=node_id, error=error, retryable=False)
         await run.execution.do(failing)
-        await desk.update_snapshot(run)
+        await run_log.update_snapshot(run)
         return run.snapshot()
 
     with replaced(RunLog, "expire", expire):

@@ -247,7 +247,7 @@ class Outsider(Caller):
             return run_status(state).value
 
         async def looking(gate: Any) -> ExecutionState:
-            run: OpenRun = await gate.desk.open(execution_id)
+            run: OpenRun = await gate.run_log.open(execution_id)
             return run.execution.state
 
         await self._asking_about(Kind.GET, execution_id, looking, status_of)

@@ -67,7 +67,7 @@ async def parked_and_resumed(world: World, flow: Flow) -> str:
 
 async def readable(world: World, run_id: str) -> None:
     """Everything that routes show of a log can be shown."""
-    run = await world.desk.open(run_id)
+    run = await world.run_log.open(run_id)
     assert "notes" not in graph_view(run)
     assert events_page(run, 0, 10_000)["version"] == len(run.events)
     assert state_at(run, None)["version"] == run.execution.state.version

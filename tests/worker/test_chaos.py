@@ -144,15 +144,15 @@ class Chaos:
                         await self.world.resume(run_id, node.node_id, 1, USER)
             await self.world.clock.sleep(100)
             for run_id in open_runs:
-                await self.world.desk.rescue(run_id)
+                await self.world.run_log.rescue(run_id)
         raise AssertionError(f"runs never ended: {open_runs}")
 
     async def _mend_snapshots(self) -> None:
         """Write the snapshots that a cancel could not: such a run has no job, and the gateway's audit finds it."""
         for run_id in self.accepted:
-            run = await self.world.desk.open(run_id)
+            run = await self.world.run_log.open(run_id)
             if run.execution.state.is_cancel_requested:
-                await self.world.desk.update_snapshot(run)
+                await self.world.run_log.update_snapshot(run)
 
     async def check(self) -> None:
         for run_id in [*self.accepted, *self.refused]:

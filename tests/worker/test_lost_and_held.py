@@ -57,7 +57,7 @@ def test_a_run_is_held_until_a_worker_has_the_task_whose_result_is_lost(kind: st
         assert await world.hand({"f": flow(calls, NEEDING[kind], "renamed")}, "w2").work() == Ack()
         stored = await world.stored(run_id)
         assert (stored["status"], stored["held"]["needs"], calls.names) == ("RUNNING", ["make"], [])
-        await world.desk.wake_held(run_id, stored["held"]["since"])
+        await world.run_log.wake_held(run_id, stored["held"]["since"])
         assert await world.hand({"f": flow(calls, NEEDING[kind])}, "w3").work() == Ack()
         if kind == "prompt":
             assert (await world.state(run_id)).nodes["asked"].prompt == {"question": "1?"}
@@ -77,7 +77,7 @@ def test_a_run_is_handed_over_to_a_worker_that_may_have_the_task_whose_result_is
         run_id = await left_behind(world, use)
         calls = Calls()
         able = world.hand({"f": flow(calls, use)}, "w3")
-        await able.presence.announce()
+        await able.registration.announce()
         lacking = world.hand({"f": flow(Calls(), use, "renamed")}, "w2")
         assert await lacking.work() == HandOver(lacking.instance_id)
         assert await able.work() == Ack()
@@ -103,7 +103,7 @@ def test_a_worker_that_lacks_the_task_writes_nothing_however_often_it_gets_the_j
     async def body(world: World) -> None:
         run_id = await left_behind(world, use)
         stuck = world.hand({"f": flow(Calls(), use)}, "w3")
-        await stuck.presence.announce()
+        await stuck.registration.announce()
         lacking = world.hand({"f": flow(Calls(), use, "renamed")}, "w2")
         assert await lacking.work() == HandOver(lacking.instance_id)
         before = len(await world.events(run_id))

@@ -115,7 +115,7 @@ def test_a_run_keeps_the_name_of_a_task_that_is_renamed_while_it_waits(renamed: 
         stored = await world.stored(run_id)
         if renamed == "b":
             assert (stored["status"], stored["held"]["needs"]) == ("RUNNING", ["b"])
-            await world.desk.wake_held(run_id, stored["held"]["since"])
+            await world.run_log.wake_held(run_id, stored["held"]["since"])
             await world.hand({"f": original}, "original").work()
         stored = await world.stored(run_id)
         assert (stored["status"], calls) == ("COMPLETED", ["a", *["b"] * (1 + is_lost)])
@@ -148,7 +148,7 @@ def test_any_edit_at_any_place_leaves_the_run_on_its_graph(names: list[str], edi
             held = (await world.stored(run_id))["held"]
             assert set(held["needs"]) <= {*names} - {*edited}
             await world.pass_time(1)
-            await world.desk.wake_held(run_id, held["since"])
+            await world.run_log.wake_held(run_id, held["since"])
         else:
             await world.hand({"f": flow_of([*"abcdef"], calls)}, "whole").work()
         await readable(world, run_id)

@@ -52,7 +52,7 @@ def test_a_started_run_of_a_flow_yaml_is_held_only_at_tasks_whose_function_is_mi
         held = (await world.stored(run_id))["held"]
         assert (calls, held["needs"]) == (["one"], ["two"])
         monkeypatch.setitem(sys.modules, "code_of_a_deploy", _module(calls, "one", "two", "last"))
-        await world.desk.wake_held(run_id, held["since"])
+        await world.run_log.wake_held(run_id, held["since"])
         await world.hand({}, "with").work()
         assert ((await world.stored(run_id))["status"], calls) == ("COMPLETED", ["one", "two", "last"])
 

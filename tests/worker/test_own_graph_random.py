@@ -137,7 +137,7 @@ async def _driven(
         own = set(tasks_of_nodes(await world.events(run_id)).values())
         assert set(held["needs"]) <= own - code.names_of_tasks
         worker = whole()
-        await world.desk.wake_held(run_id, held["since"])
+        await world.run_log.wake_held(run_id, held["since"])
     raise AssertionError(f"the run did not end within {MOST_JOBS} jobs")
 
 
@@ -188,7 +188,7 @@ async def _taken_over(
     is_started = bool(before.nodes)
     calls = Calls(world, _flaky_in(model) - _failed_in(log) if is_started else set(), cancel)
     code = Code(edit, calls)
-    await world.desk.wake(await world.desk.open(run_id))
+    await world.run_log.wake(await world.run_log.open(run_id))
     if before.is_terminal:
         await world.hand(code, "edited").work()
         assert (list(await world.events(run_id)), calls.begun) == (list(log), [])

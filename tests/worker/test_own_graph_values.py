@@ -72,7 +72,7 @@ def test_an_input_that_no_log_can_hold_comes_from_the_workers_flow_or_the_run_is
         await world.hand({"f": flow()}, "without").work()
         held = (await world.stored(run_id))["held"]
         assert (held["needs"], held["seen_by"], found) == (["use"], "without", [])
-        await world.desk.wake_held(run_id, held["since"])
+        await world.run_log.wake_held(run_id, held["since"])
         await world.hand({"f": flow(lock=LOCK)}, "with").work()
         assert (await world.stored(run_id))["status"] == "COMPLETED"
         assert found == [(LOCK, (1,))]
@@ -100,7 +100,7 @@ def test_an_input_whose_class_cannot_be_imported_holds_the_run(monkeypatch: pyte
             await world.hand({"f": flow_of(wait("w"), task_of("use", use))}, "without").work()
         held = (await world.stored(run_id))["held"]
         assert (held["needs"], found) == (["use"], [])
-        await world.desk.wake_held(run_id, held["since"])
+        await world.run_log.wake_held(run_id, held["since"])
         await world.hand({"f": flow_of(wait("w"), task_of("use", use))}, "with").work()
         assert ((await world.stored(run_id))["status"], found) == ("COMPLETED", [7])
 

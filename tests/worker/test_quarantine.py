@@ -211,7 +211,7 @@ def test_a_rescued_run_is_run_alone() -> None:
         await held.at_work()
         await die(world, working)
         await world.pass_time(20.0)
-        await world.desk.rescue(run_id)
+        await world.run_log.rescue(run_id)
         working = asyncio.create_task(hand.work())
         await held.at_work()
         assert hand.handler.gate.is_claimed

@@ -80,8 +80,8 @@ class World:
             "max_snapshot_bytes": 262_144,
         }
         self.submitter = Submitter(**shared)
-        self.desk = RunLog(**shared)
-        self.commands = RunCommands(self.desk, MemoryGraphRegistry())
+        self.run_log = RunLog(**shared)
+        self.commands = RunCommands(self.run_log, MemoryGraphRegistry())
         self._folder = tempfile.TemporaryDirectory(prefix="pyoco-worker-tests-")
         self._executors: list[TaskExecutor] = []
 
@@ -190,7 +190,7 @@ class Hand:
         self.world = world
         self.options = options
         self.instance_id = world.new_id()
-        self.presence = WorkerRegistration(
+        self.registration = WorkerRegistration(
             world.registry,
             world.clock,
             worker_id=options.worker_id,
@@ -203,7 +203,7 @@ class Hand:
             snapshots=world.snapshots,
             services=world.services(worker_mark(options.worker_id, self.instance_id), options, wheels),
             flows=FlowSource(flows.__getitem__ if isinstance(flows, Mapping) else flows, CallablePolicy(ALLOWED)),
-            presence=self.presence,
+            registration=self.registration,
             options=options,
         )
         self.settler = Settler(world.letters, world.queue, options.worker_id)
@@ -212,7 +212,7 @@ class Hand:
         """The whole worker."""
         return Worker(
             queue=self.world.queue,
-            presence=self.presence,
+            registration=self.registration,
             dead_letters=self.world.letters,
             handler=self.handler,
             clock=self.world.clock,

@@ -1,1 +1,1 @@
-"""Use cases over ports: how an execution is driven, with no word about where it is stored or runs."""
+"""Use cases over ports: how an execution is driven, without knowing where it is stored or runs."""

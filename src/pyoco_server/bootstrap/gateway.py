@@ -151,23 +151,23 @@ async def _sweeping(
         jobs=exhausted_jobs,
         snapshots=given.snapshots,
         dead_letters=given.dead_letters,
-        desk=given.run_log,
+        run_log=given.run_log,
         queue=given.queue,
         clock=clock,
-        in_hands_sec=settings.heartbeat.in_hands_sec,
+        fresh_sec=settings.heartbeat.fresh_sec,
     )
     rebuild = Rebuild(
-        desk=given.run_log,
+        run_log=given.run_log,
         index=index,
         listing=JetStreamListing(platform.connection, names),
         lagging=listeners.lagging,
         foreign=listeners.foreign,
         clock=clock,
         reconnects=lambda: platform.connection.nc.stats["reconnects"],
-        in_hands_sec=settings.heartbeat.in_hands_sec,
+        fresh_sec=settings.heartbeat.fresh_sec,
     )
     reconciler = Reconciler(
-        desk=given.run_log,
+        run_log=given.run_log,
         index=index,
         snapshots=given.snapshots,
         queue=given.queue,

@@ -1,23 +1,26 @@
 """Assembles the platform: the stores on one NATS connection, and the use cases on top of them."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from pyoco_server.adapters.jetstream.durability.connection import Connection, connect
 from pyoco_server.adapters.jetstream.durability.policy import DurabilityPolicy, policy_of_connected
 from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing
+from pyoco_server.adapters.jetstream.primitives.adopted_settings import Difference, adopt, differences
 from pyoco_server.adapters.jetstream.primitives.names import Names
 from pyoco_server.adapters.jetstream.primitives.provisioning import Replicated, provision, set_replicas
 from pyoco_server.adapters.jetstream.stores.dead_letters import JetStreamDeadLetters
 from pyoco_server.adapters.jetstream.stores.event_log import JetStreamEventLog
 from pyoco_server.adapters.jetstream.stores.graphs import JetStreamGraphRegistry
+from pyoco_server.adapters.jetstream.stores.keys import JetStreamKeyStore
 from pyoco_server.adapters.jetstream.stores.outputs import JetStreamOutputStore
 from pyoco_server.adapters.jetstream.stores.snapshots import JetStreamSnapshots
 from pyoco_server.adapters.jetstream.stores.wheels import JetStreamWheelHistory, JetStreamWheelRegistry
 from pyoco_server.adapters.jetstream.stores.work_queue import JetStreamWorkQueue
 from pyoco_server.adapters.jetstream.stores.workers import JetStreamWorkerRegistry
 from pyoco_server.adapters.system import SystemClock, uuid_maker
+from pyoco_server.app.ports.keys import StoredKey
 from pyoco_server.app.runs.run_log import RunLog
 from pyoco_server.app.runs.submit import Submitter
 from pyoco_server.app.wheels.archive import WheelLimits
@@ -142,7 +145,7 @@ def run_log_of(platform: Platform, settings: Settings) -> RunLog:
         clock=SystemClock(),
         new_id=uuid_maker(),
         max_snapshot_bytes=settings.storage.run_snapshot_max_bytes,
-        in_hands_sec=settings.heartbeat.in_hands_sec,
+        fresh_sec=settings.heartbeat.fresh_sec,
     )
 
 
@@ -157,3 +160,28 @@ def wheel_service_of(platform: Platform, settings: Settings) -> WheelService:
         limits=WheelLimits(max_bytes=wheels.max_bytes, allow_startup_files=wheels.allow_startup_files),
         history_ttl_sec=wheels.history_ttl_sec,
     )
+
+
+class Migration(NamedTuple):
+    """What 0.5.1 left that an operator must act on: settings that differ, and API keys."""
+
+    settings: Sequence[Difference]
+    keys: Sequence[StoredKey]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return all(one.is_changed for one in self.settings) and all(key.defect is None for key in self.keys)
+
+
+async def migrate(settings: Settings, *, change: bool) -> Migration:
+    """Look at what is there, and ``change`` the settings that should be changed; nothing that is stored is touched.
+
+    UnavailableError if NATS does not answer. A key that was revoked is left out.
+    """
+    async with open_platform(settings, name="pyoco-server migrate") as platform:
+        names = names_of(settings)
+        found = await (adopt if change else differences)(platform.connection, names)
+        records = await JetStreamKeyStore(platform.connection, names).read()
+        keys = [key for key in records.keys if key.slow is not None and key.revoked_at is None]
+        return Migration(found, sorted(keys, key=lambda key: key.created_at))

@@ -5,7 +5,7 @@ import logging
 import platform as python
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.tags import sys_tags
@@ -16,6 +16,7 @@ from pyoco_server.adapters.private_files import private_directory
 from pyoco_server.adapters.result_key import result_key
 from pyoco_server.adapters.system import SystemClock, series_maker
 from pyoco_server.adapters.wheel_install.store import LocalWheelHouse
+from pyoco_server.app.ports import Clock, TaskExecutor
 from pyoco_server.app.ports.wheels import Wheel
 from pyoco_server.app.runtime.outputs import Outputs
 from pyoco_server.app.runtime.plan_cache import PlanCache
@@ -77,11 +78,8 @@ async def open_worker(
     ``places``: the modules and files that its flows are in, or the resolver that finds them.
     """
     clock, instance_id = SystemClock(), secrets.token_hex(8)
-    threads, processes = max(32, 4 * options.concurrency), max(4, options.concurrency)
-    executor = SwappableExecutor(
-        lambda: LocalExecutor(threads=threads, processes=processes, shield_sec=options.cancel_grace_sec)
-    )
-    presence = WorkerRegistration(
+    executor = SwappableExecutor(lambda: _new_executor(options))
+    registration = WorkerRegistration(
         platform.workers,
         clock,
         worker_id=options.worker_id,
@@ -90,7 +88,57 @@ async def open_worker(
         interval_sec=options.worker_heartbeat_interval_sec,
     )
     wheels: dict[str, str] = {}
-    services = RunServices(
+    mark = worker_mark(options.worker_id, instance_id)
+    handler = JobHandler(
+        log=platform.log,
+        snapshots=platform.snapshots,
+        services=_run_services(platform, settings, options, mark, clock, executor, wheels),
+        flows=flows,
+        registration=registration,
+        options=options,
+    )
+
+    async def on_change(in_use: Sequence[Wheel]) -> None:
+        wheels.clear()
+        wheels.update(wheels_used(in_use))
+        await executor.renew()
+        on_new_code()
+        registration.note_flows(await flows.announcement(wheels))
+
+    registration.note_flows(await flows.announcement(wheels))
+    await answer_as(instance_id, platform.connection, names_of(settings))
+    async with _wheel_sync(
+        platform, settings, options, tuple(places), registration, handler.gate, on_change
+    ) as code_sync:
+        try:
+            yield Worker(
+                queue=platform.queue,
+                registration=registration,
+                dead_letters=platform.dead_letters,
+                handler=handler,
+                clock=clock,
+                options=options,
+                code_sync=code_sync,
+            )
+        finally:
+            await executor.close()
+
+
+def _new_executor(options: WorkerOptions) -> LocalExecutor:
+    threads, processes = max(32, 4 * options.concurrency), max(4, options.concurrency)
+    return LocalExecutor(threads=threads, processes=processes, shield_sec=options.cancel_grace_sec)
+
+
+def _run_services(
+    platform: Platform,
+    settings: Settings,
+    options: WorkerOptions,
+    mark: str,
+    clock: Clock,
+    executor: TaskExecutor,
+    wheels: Mapping[str, str],
+) -> RunServices:
+    return RunServices(
         log=platform.log,
         clock=clock,
         new_id=series_maker(),
@@ -100,7 +148,7 @@ async def open_worker(
         ),
         plans=PlanCache(),
         artifacts=Path("artifacts"),
-        worker_mark=worker_mark(options.worker_id, instance_id),
+        worker_mark=mark,
         grace_sec=options.cancel_grace_sec,
         chance=random.Random(),  # noqa: S311 pauses, not secrets
         wheels=wheels,
@@ -108,37 +156,6 @@ async def open_worker(
         expose_env=settings.worker.expose_env,
         limits=settings.limits.of_run,
     )
-    handler = JobHandler(
-        log=platform.log,
-        snapshots=platform.snapshots,
-        services=services,
-        flows=flows,
-        presence=presence,
-        options=options,
-    )
-
-    async def on_change(in_use: Sequence[Wheel]) -> None:
-        wheels.clear()
-        wheels.update(wheels_used(in_use))
-        await executor.renew()
-        on_new_code()
-        presence.note_flows(await flows.announcement(wheels))
-
-    presence.note_flows(await flows.announcement(wheels))
-    await answer_as(instance_id, platform.connection, names_of(settings))
-    async with _wheel_sync(platform, settings, options, tuple(places), presence, handler.gate, on_change) as code_sync:
-        try:
-            yield Worker(
-                queue=platform.queue,
-                presence=presence,
-                dead_letters=platform.dead_letters,
-                handler=handler,
-                clock=clock,
-                options=options,
-                code_sync=code_sync,
-            )
-        finally:
-            await executor.close()
 
 
 def _result_key(settings: Settings) -> bytes | None:
@@ -159,14 +176,14 @@ async def _wheel_sync(
     settings: Settings,
     options: WorkerOptions,
     places: tuple[str, ...],
-    presence: WorkerRegistration,
+    registration: WorkerRegistration,
     gate: SlotGate,
     on_change: OnChange,
 ) -> AsyncIterator[WheelSync | None]:
     """Return what keeps the worker's wheels up to date; None if it is disabled."""
     wheels = settings.wheels
     if not wheels.sync_enabled:
-        presence.note(wheel_sync=WheelSyncStatus(enabled=False).to_json())
+        registration.note(wheel_sync=WheelSyncStatus(enabled=False).to_json())
         yield None
         return
     if wheels.sync_dir.is_dir():
@@ -179,7 +196,7 @@ async def _wheel_sync(
         here=interpreter(sys_tags(), python.python_version()),
         options=WheelSyncOptions(tags=options.tags, places=places, interval_sec=wheels.sync_interval_sec),
         gate=gate,
-        note=presence.note,
+        note=registration.note,
         on_change=on_change,
     )
     try:

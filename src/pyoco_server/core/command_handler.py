@@ -128,7 +128,7 @@ def handle_stamped(
     observed: bool = False,
     graph_ids: Container[str] | None = None,
 ) -> list[Event]:
-    """Do the same with a stamp that the caller goes on using; the stamp must be for this state's execution."""
+    """Do the same with a stamp that other events of the commit share; it must be for this state's execution."""
     _check_execution(state, command, observed=observed)
     events: list[Event] = []
     cause = command.causation_id

@@ -32,13 +32,13 @@ def bind(
 
     ``policy`` says what a flow.yaml of a client may name; without it, all that can be imported.
     """
-    finder = _Finder(model, known or {}, policy)
+    finder = _FunctionFinder(model, known or {}, policy)
     return {task.name: finder.find(task) for task in tasks_of(model) if task.wait is None}
 
 
 def bind_available(model: FlowModel, *, policy: CallablePolicy | None = None) -> dict[str, Function]:
     """Return the functions of those tasks whose function can be found and imported, for a run that has started."""
-    finder, found = _Finder(model, {}, policy), dict[str, Function]()
+    finder, found = _FunctionFinder(model, {}, policy), dict[str, Function]()
     for task in tasks_of(model):
         if task.wait is not None:
             continue
@@ -49,7 +49,7 @@ def bind_available(model: FlowModel, *, policy: CallablePolicy | None = None) ->
     return found
 
 
-class _Finder:
+class _FunctionFinder:
     """Finds the functions of one flow."""
 
     def __init__(self, model: FlowModel, known: Mapping[str, Function], policy: CallablePolicy | None) -> None:

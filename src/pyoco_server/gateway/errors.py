@@ -42,13 +42,6 @@ class ListQueryError(InvalidInputError):
     msg_id: ClassVar[str | None] = "MSG-PYOCO-0017"
 
 
-class WorkersRequestError(InvalidInputError):
-    """The request about workers is not valid."""
-
-    err_id: ClassVar[str | None] = "ERR-PYOCO-0019"
-    msg_id: ClassVar[str | None] = "MSG-PYOCO-0019"
-
-
 class WorkerNotFoundError(PyocoServerError):
     """No worker has this id."""
 

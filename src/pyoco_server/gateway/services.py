@@ -122,7 +122,7 @@ class Services:
             clock=self.clock,
             new_id=self.new_id,
             max_snapshot_bytes=most,
-            in_hands_sec=self.settings.heartbeat.in_hands_sec,
+            fresh_sec=self.settings.heartbeat.fresh_sec,
         )
         submitter = Submitter(
             log=log,

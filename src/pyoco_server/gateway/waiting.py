@@ -87,8 +87,21 @@ async def newest_watched(
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_sec
 
-    async def newest() -> StoredSnapshot:
+    async def stored() -> StoredSnapshot:
         return await snapshot_of(services.snapshots, services.run_log, run_id)
+
+    async def newest(*, may_be_missing: bool) -> JsonObject | None:
+        # The run is the caller's: this request submitted it, or has read it through the caller's ports.
+        update = watcher.take()
+        snapshot = json_object(update.body) if update is not None else None
+        if snapshot is not None:
+            return snapshot
+        try:  # the watcher has none, or another program damaged it
+            return readable(await services.hub.reads.read((principal.tenant_id, run_id), stored))
+        except RunNotFoundError:
+            if may_be_missing:
+                return None
+            raise
 
     leaving = asyncio.create_task(left(request.receive), name="waiting request")
     leaving.add_done_callback(lambda _: watcher.wake())
@@ -97,24 +110,20 @@ async def newest_watched(
             look_at = ends_at
             may_wait = not (loop.time() >= ends_at or leaving.done() or services.hub.is_closed)
             if watcher.is_changed or not may_wait:
-                update = watcher.take()
-                try:
-                    # The run is the caller's: this request submitted it, or has read it through the caller's ports.
-                    snapshot = json_object(update.body) if update is not None else None
-                    if snapshot is None:  # the watcher has none, or another program damaged it
-                        read = services.hub.reads.read((principal.tenant_id, run_id), newest)
-                        snapshot = readable(await read)
-                except RunNotFoundError:
-                    if not (must_exist and may_wait):
-                        raise
+                snapshot = await newest(may_be_missing=must_exist and may_wait)
+                if snapshot is None:
                     look_at = min(ends_at, loop.time() + _LOOK_AGAIN_SEC)
-                else:
-                    if snapshot.get("status") in TERMINAL_RUN or not may_wait:
-                        return snapshot
-            try:
-                async with asyncio.timeout_at(look_at):
-                    await watcher.wait()
-            except TimeoutError:
-                watcher.wake()
+                elif snapshot.get("status") in TERMINAL_RUN or not may_wait:
+                    return snapshot
+            await _wait_until(look_at, watcher)
     finally:
         leaving.cancel()
+
+
+async def _wait_until(moment: float, watcher: Watcher) -> None:
+    """Return when the watcher is woken; at this moment of the loop's clock, wake it."""
+    try:
+        async with asyncio.timeout_at(moment):
+            await watcher.wait()
+    except TimeoutError:
+        watcher.wake()

@@ -180,7 +180,7 @@ class Heartbeat(Section):
     """Accepted for older set-ups; without effect, because workers that are gone stay in the registry."""
 
     @property
-    def in_hands_sec(self) -> float:
+    def fresh_sec(self) -> float:
         """How old the heartbeat of a run may be while a worker executes it."""
         return max(3.0, 3 * self.run_interval_sec)
 

@@ -11,7 +11,7 @@ from pyoco_server.testing.virtual_clock import VirtualClock
 
 
 class CountingExecutor:
-    """Serves the Workshop port by another executor, and holds the clock during every call.
+    """Serves the TaskExecutor port by another executor, and holds the clock during every call.
 
     A call that was abandoned (a thread that does not stop) no longer holds it. A ``timeout_sec`` ends a
     call after so much real time, or when a test moves virtual time past it: ``advance(..., overtake=True)``.
@@ -24,7 +24,7 @@ class CountingExecutor:
 
     @property
     def running(self) -> int:
-        """How many calls are under way, those that wait for a place included."""
+        """How many calls are in progress, with those that wait for a slot."""
         return self._running
 
     async def call(

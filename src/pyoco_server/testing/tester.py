@@ -20,17 +20,17 @@ from pyoco_server.testing.watching import Condition, Sight, Watchman
 
 
 class FlowStuckError(AssertionError):
-    """A run did not get where the test waited for it; says how the run stands. An AssertionError: the test failed."""
+    """A run did not reach what the test waited for. An AssertionError, which shows the state of the run."""
 
 
 @dataclass(frozen=True)
 class FlowResult:
-    """How a run ended, or how it stands, with everything that happened to it."""
+    """The state and the events of a run, which may have ended."""
 
     run_id: str
     state: ExecutionState
     results: Mapping[str, Any]
-    """What the tasks returned, by name; empty while the run goes on."""
+    """What the tasks returned, by name; empty until the run has ended."""
     events: tuple[Event, ...]
 
     @property
@@ -87,7 +87,7 @@ class FlowTester:
     def start(
         self, flow: Flow | FlowModel, params: Mapping[str, Any] | None = None, *, run_id: str | None = None
     ) -> str:
-        """Set a flow going and return its run id; virtual time stands still until the test waits for something."""
+        """Start a flow and return its run id; virtual time stands still until the test waits for something."""
         return self._engine.start(flow, params, run_id=run_id, listener=self._watchman.listen)
 
     def wait(self, run_id: str) -> FlowResult:
@@ -137,13 +137,13 @@ class FlowTester:
         raise FlowStuckError(f"run '{run_id}' {how}, and never came to where {what}\n{standing(state)}")
 
     def resume(self, run_id: str, node: str, value: Any = None, *, key: str | None = None) -> None:  # noqa: ANN401
-        """Let a waiting node go on; ``value`` becomes its result."""
+        """Resume a waiting node; ``value`` becomes its result."""
         self._engine.resume(run_id, node, value, key=key)
 
     def cancel(self, run_id: str, reason: str | None = None) -> bool:
-        """Ask for the run to be cancelled; False if it had ended. Then :meth:`wait` for it.
+        """Request the cancel of the run; False if it had ended. Then :meth:`wait` for it.
 
-        A function that does not look at ``ctx.is_cancelled`` keeps running and holds time: give up on it with
+        A function that does not look at ``ctx.is_cancelled`` keeps running and holds time: abandon it with
         ``advance(cancel_grace_sec, overtake=True)``.
         """
         return self._engine.cancel(run_id, reason)
@@ -168,11 +168,11 @@ class FlowTester:
             )
 
     def events(self, run_id: str) -> list[Event]:
-        """Everything that happened to a run so far."""
+        """Return the events of a run so far."""
         return self._engine.events(run_id)
 
     def look(self, run_id: str) -> FlowResult:
-        """How a run stands, whether it has ended or not; its results are there when it has (see :meth:`wait`)."""
+        """Return the newest state of a run and its events; the results only when it has ended (see :meth:`wait`)."""
         return FlowResult(run_id, self._known(run_id), {}, tuple(self.events(run_id)))
 
     # --- How a run stands --------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def _path_of(cls: type) -> str:
 
 
 def _is_importable(cls: type) -> bool:
-    """Does its name lead to the class, here at least?"""
+    """Does its name lead to the class in this process?"""
     found: Any = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -105,7 +105,7 @@ def _dataclass_state(value: Any, cls: type) -> tuple[str, Mapping[str, Any]] | N
 
 
 def _is_plain(cls: type) -> bool:
-    """Is an object of the class its attributes, no more, made and copied in the default way?"""
+    """Does an object consist of its attributes alone, and is it made and copied in the default way?"""
     return (
         all(getattr(cls, name) is getattr(object, name) for name in ("__new__", "__reduce_ex__", "__reduce__"))
         and not any(hasattr(cls, name) for name in _CUSTOM[2:])
@@ -156,7 +156,7 @@ def _struct_state(value: Any, cls: Any) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def _is_plain_struct(cls: Any) -> bool:  # noqa: ANN401
-    """Has it nothing that runs when it is made, and no way of its own to be copied?"""
+    """Does no code of the class run when an object is made or copied?"""
     base = msgspec.Struct
     return not hasattr(cls, "__post_init__") and all(
         getattr(cls, name, None) == getattr(base, name, None)

@@ -2,7 +2,8 @@
 
 Tagged JSON writes what JSON lacks as an object with one key that begins with ``$``: ``{"$tuple": [1, 2]}``. A
 dictionary that JSON cannot hold, or that looks like a tag, is ``{"$dict": [[key, value], …]}``. What no tag covers is
-refused here and kept in another way by ``app.outputs``. Types are matched exactly: no subclass decodes as its base.
+refused here and kept in another way by ``app.runtime.outputs``. Types are matched exactly: no subclass decodes as its
+base.
 
 ``values.tags`` has the tags of built-in types, ``values.classes`` those that name a class, ``values.arrays``
 those of numpy and pandas. Only the tags of built-in types are accepted from outside (``classes=False``): the others

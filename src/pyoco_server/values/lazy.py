@@ -4,7 +4,7 @@ To load a value may run code of users, which may block or end the process. So th
 with the entries as they are (``LazyDict.raw``, ``is_deferred``), and the task that needs a value loads it.
 
 A run's results, parameters and scratch are :class:`LazyDict`: a task that does not read a deferred value is not
-disturbed by it. The isolation adapter sends the same classes to child processes.
+disturbed by it. The task executor sends the same classes to child processes.
 """
 
 import copy
@@ -91,7 +91,7 @@ class LoadableValue(Deferred):
 
     @property
     def is_read(self) -> bool:
-        """Does to read it run no more code of users?"""
+        """Whether reading it runs no code of users any more: it is loaded, or cannot be."""
         return self.is_loaded or self._problem is not None
 
     @override

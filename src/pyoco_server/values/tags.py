@@ -30,7 +30,7 @@ _NOT_FINITE: Final = {"nan", "inf", "-inf"}
 
 
 def is_writable(text: str) -> bool:
-    """Can UTF-8 say the text? Half a surrogate pair it cannot."""
+    """Can UTF-8 encode the text? It cannot if half a surrogate pair is in it."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,1 +1,1 @@
-"""The worker: pulls jobs, drives their runs, and says how they ended."""
+"""The worker: pulls jobs, drives their runs, and settles them."""

@@ -100,7 +100,7 @@ class PacedSnapshot:
         """Return what this worker says of itself."""
         return Ownership(self._clock.now().timestamp(), self.driven_by, self.driven_by is None, self.held)
 
-    async def may_replace(self, stored: StoredSnapshot) -> bool:
+    async def make_replaceable(self, stored: StoredSnapshot) -> bool:
         """Commit what a foreign snapshot claims; then it is replaced."""
         if self.on_foreign is not None:
             await self.on_foreign(stored)
@@ -113,7 +113,7 @@ class PacedSnapshot:
         if foreign_snapshot(stored) is None or stored is None:
             return
         async with self._lock:
-            await self.may_replace(stored)
+            await self.make_replaceable(stored)
             self._revision = stored.revision if stored.position <= self.position else None
         self.changed()
 
@@ -177,9 +177,8 @@ class ActiveRun:
                     rest = DriveOutcome.ENDED
         finally:
             self._snapshot.close()
-        self._snapshot.on_foreign = self.run.at_boundary = (
-            None  # breaks reference cycles: nothing is left for the garbage collector
-        )
+        # Break reference cycles, so that nothing is left for the garbage collector.
+        self._snapshot.on_foreign = self.run.at_boundary = None
         return rest
 
     async def hold(self, held: JsonObject) -> None:

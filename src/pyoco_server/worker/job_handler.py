@@ -88,7 +88,7 @@ class JobHandler:
         snapshots: Snapshots,
         services: RunServices,
         flows: FlowSource,
-        presence: WorkerRegistration,
+        registration: WorkerRegistration,
         options: WorkerOptions,
     ) -> None:
         self.running: dict[str, ActiveRun] = {}
@@ -98,7 +98,7 @@ class JobHandler:
         self._writer = writer = SnapshotWriter(snapshots, max_bytes=options.max_snapshot_bytes)
         self._services = services
         self._flows = flows
-        self._presence = presence
+        self._registration = registration
         self._options = options
         self._lookup = RunLookup(log, snapshots, writer, services, fresh_sec=3 * options.run_heartbeat_interval_sec)
         self._finisher = RunFinisher(log, snapshots, writer, services, Actor(ActorKind.SYSTEM, options.worker_id))
@@ -140,13 +140,15 @@ class JobHandler:
         needless = await self._needless_wake_up(job, known, delivery) if job.wake else None
         if needless is not None:
             return Handled(needless, delivery)
-        if (delivery.is_last and delivery.times_delivered > 1) or await self._is_suspect(job, known, delivery):
+        if (delivery.is_last and delivery.times_delivered > 1) or await self._look_whether_suspect(
+            job, known, delivery
+        ):
             return await self._with_care(job, known, delivery)
         return await self._begin(job, known, delivery)
 
     async def _begin(self, job: Job, known: LoadedRun, delivery: Delivery) -> Handled:
-        has_declined = self._presence.instance_id in job.declined_by and not known.state.is_cancel_requested
-        if has_declined and await self._may_others(job, known.state, None):
+        has_declined = self._registration.instance_id in job.declined_by and not known.state.is_cancel_requested
+        if has_declined and await self._look_whether_others_may(job, known.state, None):
             return Handled(self._handed_over(), delivery)
         try:
             flow = await self._resolve(job, known)
@@ -173,18 +175,18 @@ class JobHandler:
         """
         if known.state.nodes:
             return await self._drive(job, known, _NO_FLOW, delivery)
-        if not known.state.is_cancel_requested and await self._may_others(job, known.state, None):
+        if not known.state.is_cancel_requested and await self._look_whether_others_may(job, known.state, None):
             return Handled(self._handed_over(), delivery)
         return Handled(await self._failed(job, known, *failure), delivery)
 
-    async def _may_others(self, job: Job, state: ExecutionState, needs: tuple[str, ...] | None) -> bool:
+    async def _look_whether_others_may(self, job: Job, state: ExecutionState, needs: tuple[str, ...] | None) -> bool:
         """May another live worker of the tag have what the run needs, and has not declined the job?"""
         is_in_flow_yaml = job.workflow_yaml is not None or RunInput.of(state, None).workflow_yaml is not None
-        return bool(candidates(await self._presence.others(), job, needs, is_in_flow_yaml=is_in_flow_yaml))
+        return bool(candidates(await self._registration.others(), job, needs, is_in_flow_yaml=is_in_flow_yaml))
 
     def _handed_over(self) -> Settlement:
         _log.info("another worker may have the code of this run", extra={"action": "run_handed_over"})
-        return HandOver(self._presence.instance_id)
+        return HandOver(self._registration.instance_id)
 
     def _redelivered(self, mine: ActiveRun, delivery: Delivery) -> Settlement:
         """Settle a job of a run that this worker drives; of the same job, the newest delivery counts from now on."""
@@ -195,7 +197,7 @@ class JobHandler:
 
     # --- Jobs that may take the worker with them ---------------------------------------------------------------------
 
-    async def _is_suspect(self, job: Job, known: LoadedRun, delivery: Delivery) -> bool:
+    async def _look_whether_suspect(self, job: Job, known: LoadedRun, delivery: Delivery) -> bool:
         """May the run have killed the workers that had it? Not if the last one released it."""
         if isinstance(delivery, QuarantinedDelivery):
             return True
@@ -204,14 +206,14 @@ class JobHandler:
         )
         if delivery.times_delivered < SUSPECT_FROM and not job.rescue and not is_known_to_crash:
             return False
-        return not await self._lookup.was_released(known)
+        return not await self._lookup.look_whether_released(known)
 
     async def _with_care(self, job: Job, known: LoadedRun, delivery: Delivery) -> Handled:
         """Begin the run alone in this process, if it is to be begun at all; or end it if it is to blame."""
         if known.state.is_cancel_requested:
             await self._finisher.end_cancel(known)
             return Handled(Ack(), delivery)
-        if await self._is_to_blame(known, delivery):
+        if await self._look_whether_to_blame(known, delivery):
             return Handled(await self._give_up(job, known, delivery), delivery)
         if delivery.is_last:
             _log.warning(
@@ -229,11 +231,11 @@ class JobHandler:
             if newest.state.is_cancel_requested or newest.state.is_terminal:
                 await self._finisher.end_cancel(newest)
                 return Handled(Ack(), delivery)
-            if newest.position > known.position and await self._lookup.is_owned(job.run_id):
+            if newest.position > known.position and await self._lookup.look_whether_owned(job.run_id):
                 return Handled(Ack(), delivery)  # another worker was first, with a job of its own
             return await self._begin(job, newest, delivery)
 
-    async def _is_to_blame(self, known: LoadedRun, delivery: Delivery) -> bool:
+    async def _look_whether_to_blame(self, known: LoadedRun, delivery: Delivery) -> bool:
         """Return whether the run killed a worker with each of its earlier deliveries; then it is not started again.
 
         So it is if this is the last delivery, and as many workers started the run, and did not hand it back, as there
@@ -244,7 +246,7 @@ class JobHandler:
             return delivery.is_to_blame(known.events, me)
         if not delivery.is_last or len(lost_workers(known.events, me)) < delivery.times_delivered - 1:
             return False
-        return not await self._lookup.was_released(known)
+        return not await self._lookup.look_whether_released(known)
 
     async def _until_alone(self, run_id: str, known: LoadedRun, delivery: Delivery) -> LoadedRun | None:
         """Wait until no other slot is inside, or the run needs no worker any more; None if the worker stops first."""
@@ -282,7 +284,9 @@ class JobHandler:
             # The worker that wrote behind the wake-up's position knows of it. The job is not acknowledged: this
             # delivery may be old, and that worker may have got the job by a newer one.
             return _retry_when_released(delivery)
-        return _retry_when_released(delivery) if await self._lookup.is_owned(known.state.execution_id) else None
+        return (
+            _retry_when_released(delivery) if await self._lookup.look_whether_owned(known.state.execution_id) else None
+        )
 
     async def _resolve(self, job: Job, known: LoadedRun) -> Resolved:
         workflow_yaml = RunInput.of(known.state, known.events[0].payload.extra.get(PLATFORM)).workflow_yaml
@@ -301,7 +305,7 @@ class JobHandler:
         if job.run_id in self.running:  # it was delivered again while its flow was resolved
             return Handled(self._redelivered(self.running[job.run_id], delivery), delivery)
         driven = self._activate(job, known, flow, delivery)
-        self._presence.run_started(job.run_id)
+        self._registration.run_started(job.run_id)
         try:
             rest = await driven.drive(self._options.worker_id)
         except UnavailableError as error:
@@ -313,7 +317,7 @@ class JobHandler:
             raise
         finally:
             del self.running[job.run_id]
-            self._presence.run_finished(job.run_id, run_status(driven.run.state).value)
+            self._registration.run_finished(job.run_id, run_status(driven.run.state).value)
         if rest is DriveOutcome.HELD:
             return Handled(await self._hold_or_hand_over(job, driven), driven.delivery)
         return Handled(self._after(rest, job, driven), driven.delivery)
@@ -321,7 +325,7 @@ class JobHandler:
     async def _hold_or_hand_over(self, job: Job, driven: ActiveRun) -> Settlement:
         """Give a run whose next tasks are not here to a worker that may have them; if there is none, hold it."""
         needs = driven.run.needs
-        if await self._may_others(job, driven.run.state, needs):
+        if await self._look_whether_others_may(job, driven.run.state, needs):
             return self._handed_over()
         _log.warning(
             "the run is held: no worker of tag '%s' has %s", job.tag, ", ".join(needs), extra={"action": "run_held"}
@@ -331,7 +335,7 @@ class JobHandler:
                 "needs": list(needs),
                 "since": self._services.clock.now().timestamp(),
                 "seen_by": self._options.worker_id,
-                "declined_by": [*job.declined_by, self._presence.instance_id],
+                "declined_by": [*job.declined_by, self._registration.instance_id],
             }
         )
         return Ack()

@@ -107,12 +107,12 @@ class RunLookup:
                 event, position = created
                 return LoadedRun([event], position, fold([event]))
 
-    async def is_owned(self, run_id: str) -> bool:
+    async def look_whether_owned(self, run_id: str) -> bool:
         """Read from the snapshot whether a live worker drives the run."""
         snapshot, now = await self._snapshot(run_id), self._services.clock.now().timestamp()
         return has_owner(snapshot, now=now, fresh_sec=self._fresh_sec)
 
-    async def was_released(self, known: LoadedRun) -> bool:
+    async def look_whether_released(self, known: LoadedRun) -> bool:
         """Read whether the last worker that had the run parked it or handed it back, rather than vanished."""
         snapshot = await self._snapshot(known.state.execution_id)
         return bool(known.state.nodes) and snapshot.get(RELEASED_AT) == known.position

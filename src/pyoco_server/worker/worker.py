@@ -89,7 +89,7 @@ class Worker:
         self,
         *,
         queue: WorkQueue,
-        presence: WorkerRegistration,
+        registration: WorkerRegistration,
         dead_letters: DeadLetters,
         handler: JobHandler,
         clock: Clock,
@@ -109,7 +109,7 @@ class Worker:
         self._cut_short: set[asyncio.Timeout] = set()
         self._stopping = asyncio.Event()
         self._stopped_now = asyncio.Event()
-        self._presence = presence
+        self._registration = registration
         self.handled = 0
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class Worker:
         side = [
             _named("heartbeats of runs", self._beat()),
             _named("in progress", self._report_progress()),
-            _named("presence", self._presence.keep()),
+            _named("registration", self._registration.keep()),
             _named("watchdog", self._watch()),
             *self._synchronising(),
         ]
@@ -164,7 +164,7 @@ class Worker:
         side = [
             _named("heartbeats of runs", self._beat()),
             _named("in progress", self._report_progress()),
-            _named("presence", self._presence.keep()),
+            _named("registration", self._registration.keep()),
         ]
         try:
             yield
@@ -215,7 +215,7 @@ class Worker:
     async def _prepare(self) -> None:
         for tag in self._options.tags:
             await self._queue.prepare(tag)
-        await self._presence.announce()
+        await self._registration.announce()
         _log.info(
             "worker '%s' takes jobs for %s",
             self._options.worker_id,
@@ -349,7 +349,7 @@ class Worker:
 
     async def _report_stopped(self) -> None:
         try:
-            await self._presence.stopped("graceful_shutdown")
+            await self._registration.stopped("graceful_shutdown")
         except UnavailableError as error:
             log_error(_log, "ERR-PYOCO-0003", action="good_bye_untold", exc=error, level=logging.WARNING)
         _log.info(

@@ -38,7 +38,7 @@ class Swept:
         self.world = world
         self.index = index
         self.lagging = SnapshotLag()
-        self.foreign = ForeignWrites(world.desk)
+        self.foreign = ForeignWrites(world.run_log)
         self.keeper = IndexUpdater(MemorySnapshotFeed(world.snapshots.inner), index, self._changed)
         self.exhausted = self.another_exhausted_job_sweep()
         self.rebuild = self.another_rebuild()
@@ -51,17 +51,17 @@ class Swept:
             jobs=MemoryExhaustedJobs(world.queue.inner),
             snapshots=world.snapshots,
             dead_letters=world.letters,
-            desk=world.desk,
+            run_log=world.run_log,
             queue=world.queue,
             clock=world.clock,
-            in_hands_sec=3.0,
+            fresh_sec=3.0,
         )
 
     def another_rebuild(self) -> Rebuild:
         """The comparison of a gateway that has just started."""
         world = self.world
         return Rebuild(
-            desk=world.desk,
+            run_log=world.run_log,
             index=self.index,
             listing=MemoryListing(world.log.inner, world.snapshots.inner, world.queue.inner),
             lagging=self.lagging,
@@ -73,7 +73,7 @@ class Swept:
         """One that has just started."""
         world = self.world
         return Reconciler(
-            desk=world.desk,
+            run_log=world.run_log,
             index=self.index,
             snapshots=world.snapshots,
             queue=world.queue,
@@ -103,11 +103,11 @@ class Swept:
         return str((await self.world.stored(run_id)).get("status"))
 
 
-async def desk_with_graph(swept: Swept) -> RunCommands:
+async def commands_on_graph(swept: Swept) -> RunCommands:
     """For executions that are driven from outside, on the graph ``CREATION`` names."""
     graphs = MemoryGraphRegistry()
     await graphs.put("g", msgspec.json.encode({"graphId": "g", **GRAPH}))
-    return RunCommands(swept.world.desk, graphs)
+    return RunCommands(swept.world.run_log, graphs)
 
 
 def sweeping(body: Body, *, max_deliver: int = 20) -> None:

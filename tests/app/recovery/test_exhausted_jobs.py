@@ -212,7 +212,7 @@ def test_a_run_that_moves_on_while_it_is_judged_is_left_alone() -> None:
         run_id = await swept.world.submit("any")
         await spend(swept.world)
         hand = swept.world.hand({"any": Flow("any") >> calls.task("only", 1)})
-        await swept.world.desk.rescue(run_id)
+        await swept.world.run_log.rescue(run_id)
 
         async def be_quicker() -> None:
             await hand.work()

@@ -24,8 +24,8 @@ async def crew(world: World, worker_id: str, names: Names | None, calls: list[st
     flows = {} if names is None else {"f": flow_of(names, calls)}
     hand = world.hand(flows, worker_id)
     if announce:
-        hand.presence.note_flows({name: announced(*read_flow(flow), {}) for name, flow in flows.items()})
-    await hand.presence.announce()
+        hand.registration.note_flows({name: announced(*read_flow(flow), {}) for name, flow in flows.items()})
+    await hand.registration.announce()
     return hand
 
 
@@ -35,7 +35,7 @@ async def held(swept: Swept, calls: list[str]) -> tuple[str, Hand]:
     run_id = await world.submit("f")
     first = await crew(world, "w1", WHOLE, calls)
     assert await first.work() == Ack()
-    await first.presence.stopped("deploy")
+    await first.registration.stopped("deploy")
     await world.resume(run_id, "w", 1, USER)
     second = await crew(world, "w2", ["a", "w"], calls)
     assert await second.work() == Ack()
@@ -72,12 +72,12 @@ def test_a_worker_that_held_a_run_is_asked_again_only_when_its_code_has_changed(
         _, second = await held(swept, calls)
         for _ in range(3):
             await world.pass_time(10)
-            await second.presence.announce()
+            await second.registration.announce()
             await swept.sweep()
         assert await world.queue.inner.backlog("default") == 0
         await world.pass_time(1)
-        second.presence.note_flows(None)  # wheels have changed what it has, and it cannot say how
-        await second.presence.announce()
+        second.registration.note_flows(None)  # wheels have changed what it has, and it cannot say how
+        await second.registration.announce()
         await swept.sweep()
         assert await world.queue.inner.backlog("default") == 1
 
@@ -102,14 +102,14 @@ def test_the_hold_outlives_other_writers_of_the_snapshot_and_is_found_again_with
         world = swept.world
         run_id, second = await held(swept, [])
         before = (await world.stored(run_id))["held"]
-        run = await world.desk.open(run_id)
-        await world.desk.write_snapshot(run)
+        run = await world.run_log.open(run_id)
+        await world.run_log.write_snapshot(run)
         assert (await world.stored(run_id))["held"] == before
         await world.snapshots.inner.delete(run_id)
-        await world.desk.write_snapshot(await world.desk.open(run_id))
+        await world.run_log.write_snapshot(await world.run_log.open(run_id))
         assert "held" not in await world.stored(run_id)
         await world.pass_time(100)
-        await second.presence.announce()
+        await second.registration.announce()
         await swept.sweep()  # no worker takes care of it: it gets a job
         assert await second.work() == Ack()
         assert (await world.stored(run_id))["held"]["needs"] == ["b"]

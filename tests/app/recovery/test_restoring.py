@@ -7,7 +7,7 @@ from pyoco_server.app.ports import UnavailableError
 from pyoco_server.app.runs.submit import Submission
 from pyoco_server.app.snapshots.lag import SnapshotLag
 from pyoco_server.app.snapshots.status import NOT_ACCEPTED, was_retracted
-from tests.app.recovery.swept import CREATION, SENDER, Swept, desk_with_graph, sweeping
+from tests.app.recovery.swept import CREATION, SENDER, Swept, commands_on_graph, sweeping
 from tests.app.runtime.flows import Calls
 from tests.worker.faulty import Fault
 from tests.worker.world import USER
@@ -109,9 +109,9 @@ def test_a_rejected_submission_whose_log_could_not_be_closed_is_closed_by_its_ma
 
 def test_an_execution_driven_from_outside_is_accepted_without_a_snapshot_and_gets_one() -> None:
     async def body(swept: Swept) -> None:
-        desk = await desk_with_graph(swept)
+        commands = await commands_on_graph(swept)
         swept.world.trouble.always("snapshots.write", Fault.NOT_DONE)
-        answer = await desk.create_from(CREATION, SENDER)
+        answer = await commands.create_from(CREATION, SENDER)
         swept.world.trouble.always("snapshots.write", Fault.NONE)
         assert await swept.world.stored(answer.execution_id) == {}
         await swept.world.pass_time(4)
@@ -148,7 +148,7 @@ def test_a_snapshot_of_what_was_retracted_is_removed() -> None:
             assert delivery is not None
             await delivery.term()
             await swept.keeper.catch_up()
-            await swept.world.desk.retract(run_id, USER)  # and the process died before it deleted the snapshot
+            await swept.world.run_log.retract(run_id, USER)  # and the process died before it deleted the snapshot
             if not is_seen:
                 await restart(swept)
                 await swept.rebuild.compare()

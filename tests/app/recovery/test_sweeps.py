@@ -10,7 +10,7 @@ from pyoco_server import wait
 from pyoco_server.app.recovery.reconciler import PUT_OFF_SEC
 from pyoco_server.app.runs.run_log import OpenRun
 from pyoco_server.core import Actor
-from tests.app.recovery.swept import CREATION, OPTIONS, SENDER, Swept, desk_with_graph, sweeping
+from tests.app.recovery.swept import CREATION, OPTIONS, SENDER, Swept, commands_on_graph, sweeping
 from tests.waiting import PATIENCE_SEC
 from tests.worker.faulty import Fault
 from tests.worker.test_redelivery import die
@@ -129,8 +129,8 @@ def test_a_run_with_the_tag_of_executions_of_others_is_a_run_like_any_other() ->
 
 def test_executions_driven_from_outside_do_not_keep_lost_runs_from_being_rescued() -> None:
     async def body(swept: Swept) -> None:
-        desk = await desk_with_graph(swept)
-        outside = [(await desk.create_from(CREATION, SENDER)).execution_id for _ in range(120)]
+        commands = await commands_on_graph(swept)
+        outside = [(await commands.create_from(CREATION, SENDER)).execution_id for _ in range(120)]
         unmarked = await swept.world.snapshots.read(outside[0])  # as it was written before there was such a mark
         assert unmarked is not None
         said = msgspec.json.decode(unmarked.body)
@@ -262,13 +262,13 @@ def test_waits_that_cannot_be_woken_do_not_keep_others_from_being_woken(
         await swept.world.pass_time(61)
         await swept.keeper.catch_up()
         opened: list[str] = []
-        original = swept.world.desk.expire
+        original = swept.world.run_log.expire
 
         async def expire(of: str, node_id: str, actor: Actor) -> OpenRun:
             opened.append(of)
             return await original(of, node_id, actor)
 
-        monkeypatch.setattr(swept.world.desk, "expire", expire)
+        monkeypatch.setattr(swept.world.run_log, "expire", expire)
         await swept.reconciler.expire_waits()
         assert (await swept.world.types(run_id)).count("NODE_RESUMED") == 1
         assert len(opened) == 151

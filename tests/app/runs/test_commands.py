@@ -32,8 +32,8 @@ DEADLINE = {
 def commands(world: World) -> RunCommands:
     """Return the commands of another process, which shares no memory with the first."""
     parts: dict[str, Any] = {"log": world.log, "snapshots": world.snapshots, "queue": world.queue}
-    desk = RunLog(**parts, clock=world.clock, new_id=world.new_id, max_snapshot_bytes=262_144)
-    return RunCommands(desk, MemoryGraphRegistry())
+    run_log = RunLog(**parts, clock=world.clock, new_id=world.new_id, max_snapshot_bytes=262_144)
+    return RunCommands(run_log, MemoryGraphRegistry())
 
 
 async def parked(world: World, calls: Calls) -> str:
@@ -87,15 +87,15 @@ def test_an_execution_that_a_client_drives_gets_no_wake_up(default: dict[str, An
     async def body(world: World) -> None:
         graphs = MemoryGraphRegistry()
         await graphs.put("driven", msgspec.json.encode(DEADLINE))
-        desk = RunCommands(world.desk, graphs)
-        mine = (await desk.create_from({"graphId": "driven"}, Sender(actor=USER, key="k"))).execution_id
+        commands = RunCommands(world.run_log, graphs)
+        mine = (await commands.create_from({"graphId": "driven"}, Sender(actor=USER, key="k"))).execution_id
         for fields in (
             {"type": "StartExecution"},
             {"type": "StartNode", "nodeId": "nod"},
             {"type": "PutNodeWaiting", "nodeId": "nod", "deadline": world.clock.now().timestamp(), **default},
         ):
-            await desk.give_from(mine, fields, Sender(actor=USER))
-        await world.desk.expire(mine, "nod", USER)
+            await commands.give_from(mine, fields, Sender(actor=USER))
+        await world.run_log.expire(mine, "nod", USER)
         assert await world.queue.inner.backlog("external") == 0
         assert (await world.stored(mine))["status"] == ("RUNNING" if default else "FAILED")
 

@@ -60,7 +60,7 @@ def test_a_wake_up_of_a_run_that_waits_for_something_else_is_needless() -> None:
         run_id = await world.submit("approval")
         await hand.work()
         before = await world.types(run_id)
-        await world.desk.wake(await world.desk.open(run_id))
+        await world.run_log.wake(await world.run_log.open(run_id))
         assert await hand.work() == Ack()
         assert await world.types(run_id) == before
 
@@ -124,7 +124,7 @@ def test_a_wait_inside_a_loop_that_expires_wakes_the_loop() -> None:
         run_id = await world.submit("rounds", {"items": [1, 2]})
         await hand.work()
         [waiting] = (await world.stored(run_id))["waiting"]
-        await world.desk.expire(run_id, waiting["node_id"], USER)
+        await world.run_log.expire(run_id, waiting["node_id"], USER)
         assert isinstance(await hand.work(), Ack)
         assert (await world.stored(run_id))["status"] == "FAILED"
 
@@ -260,7 +260,7 @@ def test_a_wake_up_that_reaches_the_owner_leaves_its_job_alone() -> None:
         driving = asyncio.create_task(hand.work())
         await held.at_work()
         job = hand.handler.running[run_id].delivery
-        await world.desk.wake(await world.desk.open(run_id))
+        await world.run_log.wake(await world.run_log.open(run_id))
         assert isinstance(await hand.work(), Nak)
         assert hand.handler.running[run_id].delivery is job
         held.release()

@@ -230,7 +230,7 @@ def test_a_wait_with_a_default_takes_it() -> None:
     async def body(world: World) -> None:
         flow = deadline_flow(default={"ok": False})
         run_id = await at_deadline(world, flow)
-        assert (await world.desk.expire(run_id, "nod", USER)).snapshot()["waiting"] == []
+        assert (await world.run_log.expire(run_id, "nod", USER)).snapshot()["waiting"] == []
         await world.hand({"deadline": flow}).work()
         stored = await world.stored(run_id)
         assert (stored["status"], stored["task_records"]["nod"]["output"]) == ("COMPLETED", {"ok": False})
@@ -242,7 +242,7 @@ def test_a_wait_whose_default_is_nothing_takes_that() -> None:
     async def body(world: World) -> None:
         flow = deadline_flow(default=None)
         run_id = await at_deadline(world, flow)
-        await world.desk.expire(run_id, "nod", USER)
+        await world.run_log.expire(run_id, "nod", USER)
         await world.hand({"deadline": flow}).work()
         assert (await world.stored(run_id))["task_records"]["nod"]["output"] is None
 
@@ -252,7 +252,7 @@ def test_a_wait_whose_default_is_nothing_takes_that() -> None:
 def test_a_wait_without_a_default_fails_the_run() -> None:
     async def body(world: World) -> None:
         run_id = await at_deadline(world, deadline_flow())
-        answer = (await world.desk.expire(run_id, "nod", USER)).snapshot()
+        answer = (await world.run_log.expire(run_id, "nod", USER)).snapshot()
         assert answer["status"] == "FAILED"
         assert "WAIT_DEADLINE" in answer["error"]
         assert await world.queue.backlog("default") == 0
@@ -267,7 +267,7 @@ def test_a_deadline_never_touches_what_was_resumed_before(default: dict[str, Any
         run_id = await at_deadline(world, flow)
         await world.resume(run_id, "nod", "in time", USER)
         with pytest.raises(CommandRejected):
-            await world.desk.expire(run_id, "nod", USER)
+            await world.run_log.expire(run_id, "nod", USER)
         await world.hand({"deadline": flow}).work()
         stored = await world.stored(run_id)
         assert (stored["status"], stored["task_records"]["nod"]["output"]) == ("COMPLETED", "in time")
@@ -284,7 +284,7 @@ def test_a_deadline_that_meets_a_resume_loses() -> None:
 
         world.trouble.meanwhile["log.append"] = resume
         with pytest.raises(CommandRejected):
-            await world.desk.expire(run_id, "nod", USER)
+            await world.run_log.expire(run_id, "nod", USER)
         assert not (await world.state(run_id)).is_terminal
 
     attempt(body)
@@ -309,12 +309,12 @@ def test_only_a_run_that_has_ended_is_archived() -> None:
 @pytest.mark.parametrize("asked", ["open", "cancel", "resume", "expire", "archive"])
 def test_an_unknown_run_is_not_found(asked: str) -> None:
     async def body(world: World) -> None:
-        desk = world.desk
+        run_log = world.run_log
         calls: dict[str, Any] = {
-            "open": lambda: desk.open(UNKNOWN),
+            "open": lambda: run_log.open(UNKNOWN),
             "cancel": lambda: world.cancel(UNKNOWN, USER),
             "resume": lambda: world.resume(UNKNOWN, "a", 1, USER),
-            "expire": lambda: desk.expire(UNKNOWN, "a", USER),
+            "expire": lambda: run_log.expire(UNKNOWN, "a", USER),
             "archive": lambda: world.archive(UNKNOWN, USER),
         }
         with pytest.raises(RunNotFoundError) as missing:

@@ -288,7 +288,7 @@ def test_the_snapshot_of_a_shared_run_is_written_last() -> None:
 
 def test_a_key_answers_with_its_run_when_only_the_log_is_left() -> None:
     async def body(world: World) -> None:
-        once = IdempotentSubmitter(world.submitter, world.desk)
+        once = IdempotentSubmitter(world.submitter, world.run_log)
         first = await once.submit(Submission(flow_name="one"), USER, key="k")
         delivery = await world.queue.pull("default", timeout_sec=0)
         assert delivery is not None

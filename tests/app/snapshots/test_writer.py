@@ -21,17 +21,17 @@ WRITES = {"write", "forbid", "delete"}
 class Owner:
     """The process that owns a run; ``claims`` is how often it has looked at a foreign snapshot."""
 
-    def __init__(self, run: OpenRun, *, may_replace: bool = True) -> None:
+    def __init__(self, run: OpenRun, *, make_replaceable: bool = True) -> None:
         self.projection = run.projection
         self.position = run.execution.position
         self.claims = 0
-        self._may_replace = may_replace
+        self._may_replace = make_replaceable
 
     def ownership(self, stored: StoredSnapshot | None) -> Ownership:
         assert stored is None or stored.run_id == self.projection.state.execution_id
         return Ownership(5.0, "w1")
 
-    async def may_replace(self, stored: StoredSnapshot) -> bool:
+    async def make_replaceable(self, stored: StoredSnapshot) -> bool:
         assert stored.body
         self.claims += 1
         return self._may_replace
@@ -55,7 +55,7 @@ def test_an_older_position_never_replaces_a_newer_one(is_known: bool) -> None:
     async def body(world: World) -> None:
         run_id = await world.submit("any")
         first = await world.snapshots.inner.read(run_id)
-        old = Owner(await world.desk.open(run_id))
+        old = Owner(await world.run_log.open(run_id))
         assert first is not None
         await world.cancel(run_id)
         newest = await world.snapshots.inner.read(run_id)
@@ -69,7 +69,7 @@ def test_an_older_position_never_replaces_a_newer_one(is_known: bool) -> None:
 def test_a_foreign_snapshot_is_adopted_before_it_is_replaced() -> None:
     async def body(world: World) -> None:
         run_id = await world.submit("any")
-        owner = Owner(await world.desk.open(run_id))
+        owner = Owner(await world.run_log.open(run_id))
         await heartbeat(world, run_id)
         assert await writer_of(world).write(owner, revision=None)
         assert owner.claims == 1
@@ -81,7 +81,7 @@ def test_a_foreign_snapshot_is_adopted_before_it_is_replaced() -> None:
 def test_a_foreign_snapshot_that_must_stay_stays() -> None:
     async def body(world: World) -> None:
         run_id = await world.submit("any")
-        owner = Owner(await world.desk.open(run_id), may_replace=False)
+        owner = Owner(await world.run_log.open(run_id), make_replaceable=False)
         foreign = await heartbeat(world, run_id)
         assert await writer_of(world).write(owner, revision=None) is None
         await writer_of(world).refresh(owner)
@@ -94,7 +94,7 @@ def test_a_foreign_snapshot_that_must_stay_stays() -> None:
 def test_other_programs_that_never_stop_writing_are_an_unknown_outcome() -> None:
     async def body(world: World) -> None:
         run_id = await world.submit("any")
-        owner = Owner(await world.desk.open(run_id))
+        owner = Owner(await world.run_log.open(run_id))
 
         async def write_again() -> None:
             await heartbeat(world, run_id)
@@ -126,7 +126,7 @@ def test_a_retracted_run_has_no_snapshot_whatever_is_commanded() -> None:
 
     async def body(world: World) -> None:
         run_id = await world.submit("any")
-        await world.desk.retract(run_id, USER)
+        await world.run_log.retract(run_id, USER)
         assert (await world.state(run_id)).cancel_reason == NOT_ACCEPTED
         await world.archive(run_id)
         assert (await world.events(run_id))[-1].type.value == "EXECUTION_ARCHIVED"

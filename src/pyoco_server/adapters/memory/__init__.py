@@ -1,1 +1,1 @@
-"""Everything in memory: complete, and held to the same contract as the rest."""
+"""The ports in memory: complete, and held to the same contract suite as the adapters on NATS."""

@@ -71,7 +71,7 @@ async def self_test(host: str, port: int, streams: Path) -> str | None:
         return f"its self-test did not end ({str(error) or type(error).__name__})"
 
 
-async def is_nats(host: str, port: int, *, timeout_sec: float = 1.0) -> bool:
+async def look_whether_nats(host: str, port: int, *, timeout_sec: float = 1.0) -> bool:
     """Return whether a NATS server listens there: it sends the first message, which identifies it."""
     try:
         async with asyncio.timeout(timeout_sec), _conversation(host, port):

@@ -208,14 +208,14 @@ class DeadWorkers:
             worker.has_answered = False
             worker.restart_grace()
             return
-        if in_flight and not await self._is_still_gone(worker):  # reading all that took a while
+        if in_flight and not await self._look_whether_still_gone(worker):  # reading all that took a while
             worker.restart_grace()
             return
         if in_flight and (worker.tries or await self._claim(worker)):
             await self._give_back(worker, in_flight)
         self._known.pop(worker.instance_id, None)
 
-    async def _is_still_gone(self, worker: _WatchedWorker) -> bool:
+    async def _look_whether_still_gone(self, worker: _WatchedWorker) -> bool:
         return await self._ask(worker) is Sign.DISCONNECTED and self._liveness.outages == self._outages
 
     async def _claim(self, worker: _WatchedWorker) -> bool:

@@ -55,19 +55,19 @@ class ExhaustedJobSweep:
         jobs: ExhaustedJobs,
         snapshots: SnapshotReader,
         dead_letters: DeadLetters,
-        desk: RunLog,
+        run_log: RunLog,
         queue: WorkQueue,
         clock: Clock,
-        in_hands_sec: float,
+        fresh_sec: float,
     ) -> None:
-        """``in_hands_sec``: the owner of a run writes a heartbeat more often than that."""
+        """``fresh_sec``: the owner of a run writes a heartbeat more often than that."""
         self._jobs = jobs
         self._snapshots = snapshots
         self._dead_letters = dead_letters
-        self._desk = desk
+        self._run_log = run_log
         self._queue = queue
         self._clock = clock
-        self._in_hands_sec = in_hands_sec
+        self._fresh_sec = fresh_sec
         self._noted: OrderedDict[int, int] = OrderedDict()
         self._look_at = 0.0
 
@@ -117,17 +117,17 @@ class ExhaustedJobSweep:
         run = await self._opened(said)
         if run is None:
             return job.is_certain
-        is_elsewhere = await self._desk.is_executed_elsewhere(run)
+        is_elsewhere = await self._run_log.adopt_stored_claims(run)
         state = run.execution.state
         if state.is_terminal:
             if not was_retracted(state):
-                await self._desk.update_snapshot(run)  # the process that ended it may have died before it did so
+                await self._run_log.update_snapshot(run)  # the process that ended it may have died before it did so
             return True
         if not job.is_certain:
             return False
-        if is_parked(state) or await self._desk.is_held(run):
+        if is_parked(state) or await self._run_log.look_whether_held(run):
             return True  # a resume queues a job, and so does the sweep that wakes held runs
-        if is_elsewhere or await self._has_owner(run):
+        if is_elsewhere or await self._look_whether_owned(run):
             return False
         if _may_be_innocent(job, run):
             await self._quarantine(job, run)
@@ -147,22 +147,22 @@ class ExhaustedJobSweep:
     async def _opened(self, said: Job) -> OpenRun | None:
         """Open the run; None if it had a log once and has none any more. The run of a foreign producer is created."""
         try:
-            return await self._desk.open(said.run_id)
+            return await self._run_log.open(said.run_id)
         except RunNotFoundError:
             return None if said.log_position is not None else await self._created(said.run_id, said.input())
 
     async def _created(self, run_id: str, given: RunInput) -> OpenRun:
-        await self._desk.adopt(run_id, given, _PRODUCER)
-        return await self._desk.open(run_id)
+        await self._run_log.adopt(run_id, given, _PRODUCER)
+        return await self._run_log.open(run_id)
 
-    async def _has_owner(self, run: OpenRun) -> bool:
+    async def _look_whether_owned(self, run: OpenRun) -> bool:
         """Read whether a process drives the run: its log grew a moment ago, or its snapshot says so."""
         newest = run.events[-1].occurred_at.timestamp()
-        if len(run.events) > 1 and self._now() - newest < self._in_hands_sec:
+        if len(run.events) > 1 and self._now() - newest < self._fresh_sec:
             return True
         stored = await self._snapshots.read(run.execution.execution_id)
         snapshot = json_object(stored.body) if stored is not None else None
-        return snapshot is not None and has_owner(snapshot, now=self._now(), fresh_sec=self._in_hands_sec)
+        return snapshot is not None and has_owner(snapshot, now=self._now(), fresh_sec=self._fresh_sec)
 
     async def _give_up(self, job: ExhaustedJob, said: Job, run: OpenRun) -> bool:
         """Fail the run, unless its log has grown since it was read: then it has an owner."""
@@ -185,7 +185,7 @@ class ExhaustedJobSweep:
 
     async def _fail_by_id(self, run_id: str, given: RunInput, failure: RunFailure) -> None:
         try:
-            run = await self._desk.open(run_id)
+            run = await self._run_log.open(run_id)
         except RunNotFoundError:
             run = await self._created(run_id, given)
         await self._fail(run, failure)
@@ -196,7 +196,7 @@ class ExhaustedJobSweep:
         failing = run.execution.failing(_SWEEPER, failure.reason, error, only_at=only_at)
         events = await run.execution.decide(failing)
         if run.execution.state.is_terminal:
-            await self._desk.update_snapshot(run)
+            await self._run_log.update_snapshot(run)
         return bool(events) and run_status(run.execution.state) is RunStatus.FAILED
 
     async def _publish(self, letter: DeadLetter, job: ExhaustedJob) -> None:

@@ -39,8 +39,8 @@ _CLAIMS: Final = TERMINAL_RUN | {RunStatus.CANCELLING}
 class ForeignWrites:
     """Notes runs whose snapshot another program wrote, and reconciles them."""
 
-    def __init__(self, desk: RunLog) -> None:
-        self._desk = desk
+    def __init__(self, run_log: RunLog) -> None:
+        self._run_log = run_log
         self._noted: dict[str, dict[int, StoredSnapshot]] = {}
         self._is_noted = asyncio.Event()
 
@@ -76,13 +76,13 @@ class ForeignWrites:
 
         async def one(run_id: str) -> bool:
             async with gate:
-                return await self._is_reconciled(run_id, [noted[run_id][number] for number in sorted(noted[run_id])])
+                return await self._try_to_reconcile(run_id, [noted[run_id][number] for number in sorted(noted[run_id])])
 
         return all(await asyncio.gather(*(one(run_id) for run_id in noted)))
 
-    async def _is_reconciled(self, run_id: str, snapshots: Sequence[StoredSnapshot]) -> bool:
+    async def _try_to_reconcile(self, run_id: str, snapshots: Sequence[StoredSnapshot]) -> bool:
         try:
-            if not await self._desk.reconcile(run_id, snapshots):
+            if not await self._run_log.reconcile(run_id, snapshots):
                 asyncio.get_running_loop().call_later(SHOWN_SEC, self.note, run_id)
         except UnavailableError:
             self.note(run_id, snapshots)

@@ -40,10 +40,10 @@ class HeldRuns:
     """Queues jobs for held runs; any number of gateways may do so at the same time."""
 
     def __init__(
-        self, *, desk: RunLog, index: RunIndex, workers: WorkerRegistry, clock: Clock, silent_sec: float
+        self, *, run_log: RunLog, index: RunIndex, workers: WorkerRegistry, clock: Clock, silent_sec: float
     ) -> None:
         """``silent_sec``: a worker that has not reported for so long is not live."""
-        self._desk = desk
+        self._run_log = run_log
         self._index = index
         self._workers = workers
         self._clock = clock
@@ -84,7 +84,7 @@ class HeldRuns:
         async def one(hold: _Hold) -> None:
             async with gate:
                 try:
-                    await self._desk.wake_held(hold.run_id, hold.since)
+                    await self._run_log.wake_held(hold.run_id, hold.since)
                 except RunNotFoundError:  # it was removed, and the index is about to forget it
                     return
                 self._woken[hold.run_id] = (hold.since, self._now())

@@ -18,7 +18,7 @@ import msgspec
 from pyoco_server.app.ports import Clock, RunFilter, RunIndex, RunQuery, UnavailableError
 from pyoco_server.app.ports.listing import ListedLog, StoreListing
 from pyoco_server.app.recovery.foreign_writes import ForeignWrites
-from pyoco_server.app.runs.run_log import IN_HANDS_SEC, RunLog, RunNotFoundError
+from pyoco_server.app.runs.run_log import FRESH_SEC, RunLog, RunNotFoundError
 from pyoco_server.app.snapshots.lag import SnapshotLag
 from pyoco_server.app.snapshots.status import RunStatus, has_owner
 from pyoco_server.core.json_codec import JsonObject
@@ -49,7 +49,7 @@ class Rebuild:
     def __init__(
         self,
         *,
-        desk: RunLog,
+        run_log: RunLog,
         index: RunIndex,
         listing: StoreListing,
         lagging: SnapshotLag,
@@ -57,13 +57,13 @@ class Rebuild:
         clock: Clock,
         reconnects: Callable[[], int] = lambda: 0,
         pause_sec: float = PAUSE_SEC,
-        in_hands_sec: float = IN_HANDS_SEC,
+        fresh_sec: float = FRESH_SEC,
     ) -> None:
         """``reconnects``: how many times the connection broke. ``pause_sec``: the least time between two comparisons.
 
-        ``in_hands_sec``: an owner that wrote a heartbeat no longer ago is alive.
+        ``fresh_sec``: an owner that wrote a heartbeat no longer ago is alive.
         """
-        self._desk = desk
+        self._run_log = run_log
         self._index = index
         self._listing = listing
         self._lagging = lagging
@@ -72,7 +72,7 @@ class Rebuild:
         self._reconnects = reconnects
         self._seen_reconnects = reconnects()
         self._pause_sec = pause_sec
-        self._in_hands_sec = in_hands_sec
+        self._fresh_sec = fresh_sec
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._ended_at = -math.inf
@@ -125,7 +125,7 @@ class Rebuild:
             for start in range(0, len(page), _CHUNK):
                 missing += await self._restore_missing(page[start : start + _CHUNK], queued)
         if owned:  # their owners may have died a moment ago, together with the machine
-            await self._clock.sleep(self._in_hands_sec)
+            await self._clock.sleep(self._fresh_sec)
             await self._restore(owned, await self._queued_runs())
         self._ended_at = self._now()
         _log.info(
@@ -154,7 +154,7 @@ class Rebuild:
         return owned
 
     def _is_owned(self, summary: JsonObject) -> bool:
-        return has_owner(summary, now=self._now(), fresh_sec=self._in_hands_sec)
+        return has_owner(summary, now=self._now(), fresh_sec=self._fresh_sec)
 
     async def _restore_missing(self, logs: Sequence[ListedLog], queued: Collection[str]) -> int:
         """Restore the runs that have a log and no snapshot, or are not in the index; return how many."""
@@ -173,7 +173,7 @@ class Rebuild:
     async def _restore_one(self, run_id: str, queued: Collection[str]) -> None:
         """Restore a run; one that cannot be restored is logged, so that the others are."""
         try:
-            await self._desk.restore(run_id, queued=queued)
+            await self._run_log.restore(run_id, queued=queued)
         except (RunNotFoundError, InvalidInputError):
             return  # another program's snapshot, which has no log, or whose id no run can have
         except UnavailableError:

@@ -68,7 +68,7 @@ class Reconciler:
     def __init__(  # noqa: PLR0913 one parameter a port
         self,
         *,
-        desk: RunLog,
+        run_log: RunLog,
         index: RunIndex,
         snapshots: SnapshotReader,
         queue: WorkQueue,
@@ -81,7 +81,7 @@ class Reconciler:
         chance: random.Random | None = None,
     ) -> None:
         """``chance`` must differ between gateways, so that they do not end the same waits at the same time."""
-        self._desk = desk
+        self._run_log = run_log
         self._index = index
         self._snapshots = snapshots
         self._queue = queue
@@ -91,10 +91,10 @@ class Reconciler:
         self._clock = clock
         self._options = options
         self._audit = SnapshotAudit(
-            desk=desk, index=index, snapshots=snapshots, clock=clock, interval_sec=options.audit_sec
+            run_log=run_log, index=index, snapshots=snapshots, clock=clock, interval_sec=options.audit_sec
         )
         self._held = HeldRuns(
-            desk=desk, index=index, workers=workers, clock=clock, silent_sec=options.worker_silent_sec
+            run_log=run_log, index=index, workers=workers, clock=clock, silent_sec=options.worker_silent_sec
         )
         self._chance = chance or random.Random(0)  # noqa: S311 an order, not a secret
         self._put_off: dict[DueWait, float] = {}
@@ -149,7 +149,7 @@ class Reconciler:
 
     async def _expire(self, wait: DueWait) -> None:
         try:
-            await self._desk.expire(wait.run_id, wait.node_id, _SWEEPER)
+            await self._run_log.expire(wait.run_id, wait.node_id, _SWEEPER)
         except (CommandRejected, RunNotFoundError, InvalidInputError):
             # Another gateway ended it and the index does not know yet, or the snapshot is not one of ours.
             self._put_off[wait] = self._now() + PUT_OFF_SEC
@@ -164,7 +164,7 @@ class Reconciler:
             query = msgspec.structs.replace(query, before=found[-1].cursor)
 
     async def _end_cancel(self, run_id: str) -> None:
-        if await self._desk.end_cancel(run_id):
+        if await self._run_log.end_cancel(run_id):
             log_error(_log, "ERR-PYOCO-0021", action="cancel_ended_by_sweep", run_id=run_id)
 
     async def repair_snapshots(self) -> None:
@@ -176,9 +176,9 @@ class Reconciler:
         try:
             stored = await self._snapshots.read(run_id)
             if stored is None:
-                await self._desk.restore(run_id)
+                await self._run_log.restore(run_id)
             elif stored.position < position:
-                await self._desk.update_snapshot(await self._desk.open(run_id))
+                await self._run_log.update_snapshot(await self._run_log.open(run_id))
         except UnavailableError:
             self._lagging.appended(run_id, position, self._now())
             raise
@@ -190,7 +190,7 @@ class Reconciler:
         # Some stay silent, such as those of a tag without workers, so the next sweep continues behind these.
         self._rescued_up_to = silent[-1].place if len(silent) == _MOST_SILENT else None
         tagged = [(str(run.summary["run_id"]), tag) for run in silent if isinstance(tag := run.summary.get("tag"), str)]
-        idle = {tag for tag in {tag for _, tag in tagged} if await self._is_idle(tag)}
+        idle = {tag for tag in {tag for _, tag in tagged} if await self._look_whether_idle(tag)}
         lost = [run_id for run_id, tag in tagged if tag in idle]
         for run_id in lost:
             _log.warning(
@@ -200,7 +200,7 @@ class Reconciler:
             )
         await self._each(lost, self._rescue)
 
-    async def _is_idle(self, tag: str) -> bool:
+    async def _look_whether_idle(self, tag: str) -> bool:
         """Has the tag no job that no worker has pulled yet?"""
         try:
             return await self._queue.backlog(tag) == 0
@@ -208,7 +208,7 @@ class Reconciler:
             return False
 
     async def _rescue(self, run_id: str) -> None:
-        await self._desk.rescue(run_id)
+        await self._run_log.rescue(run_id)
 
     async def _each(self, found: Sequence[T], do: Callable[[T], Awaitable[object]], *, at_once: int = AT_ONCE) -> None:
         gate = asyncio.Semaphore(at_once)

@@ -25,10 +25,10 @@ class SnapshotAudit:
     """Visits the open runs, a few for each call, and pauses after each full pass."""
 
     def __init__(
-        self, *, desk: RunLog, index: RunIndex, snapshots: SnapshotReader, clock: Clock, interval_sec: float
+        self, *, run_log: RunLog, index: RunIndex, snapshots: SnapshotReader, clock: Clock, interval_sec: float
     ) -> None:
         """``interval_sec``: the least time between the starts of two passes."""
-        self._desk = desk
+        self._run_log = run_log
         self._index = index
         self._snapshots = snapshots
         self._clock = clock
@@ -66,9 +66,9 @@ class SnapshotAudit:
 
     async def _repair(self, run_id: str) -> None:
         stored = await self._snapshots.read(run_id)
-        run = await self._desk.open(run_id)
+        run = await self._run_log.open(run_id)
         if stored is None:
             return
         is_left = was_retracted(run.execution.state)  # the process that retracted the run died before it removed it
         if is_left or stored.position < run.execution.position or head_of(stored.body).is_foreign:
-            await self._desk.update_snapshot(run)
+            await self._run_log.update_snapshot(run)

@@ -37,7 +37,7 @@ def _limited(notes: Iterator[str]) -> list[str]:
 
 
 def _without_effect(events: Sequence[Event], execution_id: str) -> Iterator[str]:
-    """Events that contradict those before them: reading the log goes on without them."""
+    """Events that contradict those before them: reading the log skips them."""
     state = initial_state(execution_id)
     for number, event in enumerate(events, start=1):
         after = reduce(state, event)

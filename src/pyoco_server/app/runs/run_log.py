@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 _OUTSIDE: Final = Actor(ActorKind.EXTERNAL, "snapshot")
 _RESTORER: Final = Actor(ActorKind.SYSTEM, "restore")
 
-IN_HANDS_SEC: Final = 3.0
+FRESH_SEC: Final = 3.0
 """A heartbeat that is no older is a sign of life."""
 
 
@@ -109,9 +109,9 @@ class RunLog:
         clock: Clock,
         new_id: NewId,
         max_snapshot_bytes: int,
-        in_hands_sec: float = IN_HANDS_SEC,
+        fresh_sec: float = FRESH_SEC,
     ) -> None:
-        """``in_hands_sec``: a worker that owns a run writes a heartbeat more often than that."""
+        """``fresh_sec``: a worker that owns a run writes a heartbeat more often than that."""
         self._log = log
         self._snapshots: SnapshotReader = snapshots
         self._writer = SnapshotWriter(snapshots, max_bytes=max_snapshot_bytes)
@@ -119,7 +119,7 @@ class RunLog:
         self._wake_ups = WakeUpQueue(queue, clock)
         self._clock = clock
         self._new_id = new_id
-        self._in_hands_sec = in_hands_sec
+        self._fresh_sec = fresh_sec
         self._creator = RunCreator(log=log, writer=self._writer, clock=clock, new_id=new_id)
 
     async def open(self, run_id: str) -> OpenRun:
@@ -171,10 +171,10 @@ class RunLog:
         A parked or held run has no worker to wait for, even if a worker died while it executed a node. A worker that
         executes the run without a log is waited for.
         """
-        is_elsewhere = await self.is_executed_elsewhere(run, is_cancel_next=True)
+        is_elsewhere = await self.adopt_stored_claims(run, is_cancel_next=True)
         judged = run.execution.state
         waits = cancel_mode(judged) is CancelMode.WAIT_FOR_WORKERS
-        is_held = waits and not judged.is_terminal and await self.is_held(run)
+        is_held = waits and not judged.is_terminal and await self.look_whether_held(run)
 
         def decision(state: ExecutionState) -> Commit:
             mode = CancelMode.IMMEDIATE if is_held and state is judged else cancel_mode(state)
@@ -246,7 +246,7 @@ class RunLog:
     async def rescue(self, run_id: str) -> None:
         """Queue a job for a run that no process seems to own; if it needs no worker, update its snapshot instead."""
         run = await self.open(run_id)
-        if await self.is_executed_elsewhere(run):
+        if await self.adopt_stored_claims(run):
             return
         if run.execution.state.is_terminal or run.projection.is_driven_outside:
             await self.update_snapshot(run)
@@ -258,16 +258,16 @@ class RunLog:
         if run.execution.state.is_terminal or is_parked(run.execution.state) or _is_held(run, stored):
             return False
         said = (json_object(stored.body) if stored is not None else None) or {}
-        return not has_owner(said, now=self._clock.now().timestamp(), fresh_sec=self._in_hands_sec)
+        return not has_owner(said, now=self._clock.now().timestamp(), fresh_sec=self._fresh_sec)
 
-    async def is_held(self, run: OpenRun) -> bool:
+    async def look_whether_held(self, run: OpenRun) -> bool:
         """Return whether a worker that lacks code left the run where its log ends now, and no worker owns it since."""
         return _is_held(run, await self._snapshots.read(run.execution.execution_id))
 
     async def wake_held(self, run_id: str, since: float) -> None:
         """Queue a job for a run that is held since then, if it is still held."""
         run = await self.open(run_id)
-        if not run.execution.state.is_terminal and await self.is_held(run):
+        if not run.execution.state.is_terminal and await self.look_whether_held(run):
             await self.wake(run, held_since=since)
 
     async def wake(self, run: OpenRun, *, rescue: bool = False, held_since: float | None = None) -> None:
@@ -325,7 +325,7 @@ class RunLog:
         snapshot. What another program wrote is appended to the log first, and is not overwritten where it must stay
         (:mod:`pyoco_server.app.snapshots.foreign`).
         """
-        source = _OpenRunSource(run, self._clock, fresh_sec=self._in_hands_sec)
+        source = _OpenRunSource(run, self._clock, fresh_sec=self._fresh_sec)
         await self._writer.refresh(source)
         return not source.is_left_to_worker
 
@@ -348,7 +348,7 @@ class RunLog:
             await self._adopt_claims(run, stored)
         return await self.write_snapshot(run)
 
-    async def is_executed_elsewhere(self, run: OpenRun, *, is_cancel_next: bool = False) -> bool:
+    async def adopt_stored_claims(self, run: OpenRun, *, is_cancel_next: bool = False) -> bool:
         """Append what another program's snapshot claims; return whether a worker without a log executes the run now.
 
         If the log has a task at work, a worker of ours owns the run, and the snapshot is not read. ``is_cancel_next``:
@@ -362,7 +362,7 @@ class RunLog:
     async def _adopt_claims(self, run: OpenRun, stored: StoredSnapshot | None, *, only_ends: bool = False) -> bool:
         """Append what a foreign snapshot claims; return whether the run has not ended and its writer executes it."""
         now = self._clock.now().timestamp()
-        return await adopt_claim(run.execution, stored, now=now, fresh_sec=self._in_hands_sec, only_ends=only_ends)
+        return await adopt_claim(run.execution, stored, now=now, fresh_sec=self._fresh_sec, only_ends=only_ends)
 
 
 def _is_held(run: OpenRun, stored: StoredSnapshot | None) -> bool:
@@ -391,7 +391,7 @@ class _OpenRunSource:
         """Return what the stored snapshot says."""
         return Ownership.of(stored, self.position)
 
-    async def may_replace(self, stored: StoredSnapshot) -> bool:
+    async def make_replaceable(self, stored: StoredSnapshot) -> bool:
         """Append what the snapshot claims; it stays while its writer executes the run."""
         now = self._clock.now().timestamp()
         await adopt_claim(self._run.execution, stored, now=now, fresh_sec=self._fresh_sec)

@@ -103,7 +103,7 @@ _PLAIN: Final = frozenset({dict, LazyDict, list, tuple, str, int, float, bool, t
 
 
 def by_position(function: Function, bound: dict[str, Any]) -> BoundArguments:
-    """Part what must be given by position from what is given by keyword."""
+    """Separate the arguments that must be given by position from those given by keyword."""
     shape = shape_of(function)
     if not shape.by_position and shape.rest is None:
         return (), bound

@@ -48,7 +48,7 @@ class CrashHistory:
         return [*died, str(node.worker_id)]
 
     def news(self, node: NodeState, me: str) -> JsonObject:
-        """What the NODE_STARTED says that follows a crash; nothing if the attempt before it did not crash."""
+        """Return the fields of a NODE_STARTED that follows a crash; none if the attempt before it did not crash."""
         known, now = len(self._workers.get(node.node_id, [])), self.workers(node, me)
         if len(now) == known:
             return {}

@@ -197,7 +197,7 @@ class RunDriver:
             nonlocal left
             try:
                 await body()
-            except UnavailableError:  # no body has failed: this process cannot continue, and that is not being at rest
+            except UnavailableError:  # no body has failed; this process cannot continue, but is not at rest
                 self._busy += 1
                 raise
             except Exception as error:  # noqa: BLE001 raised below, when the others have come to rest

@@ -265,7 +265,7 @@ class Execution:
                 await self._write_separately(batch, error)
                 return
             except UnavailableError:
-                if not await self._is_decided(events, batch):
+                if not await self._resolve_outcome(events, batch):
                     raise
             except BaseException:  # cancelled, most likely
                 self._put_in_doubt(events, batch)
@@ -276,7 +276,7 @@ class Execution:
                 self._take(events, state)
                 return
 
-    async def _is_decided(self, events: Sequence[Event], batch: Sequence[_Pending]) -> bool:
+    async def _resolve_outcome(self, events: Sequence[Event], batch: Sequence[_Pending]) -> bool:
         """Resolve an append without an answer: is the commit, or another in its place, in the log by now?"""
         first = next(index for index, pending in enumerate(batch) if pending.events)
         self._settle(batch[:first])  # these were refused on a state that is known to be in the log

@@ -128,7 +128,7 @@ class NodeExecutor:
             return
         except CodeLackedError as lacked:
             await self._leave_for_others(node_id, lacked.task, attempt)
-        except Exception as error:  # noqa: BLE001 reported as our error, never as the task's; the run goes on to its end
+        except Exception as error:  # noqa: BLE001 reported as our error, never as the task's; the run continues to its end
             log_error(
                 _log,
                 "ERR-PYOCO-0007",

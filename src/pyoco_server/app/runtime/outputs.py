@@ -264,7 +264,7 @@ def _described(name: str, data: bytes) -> JsonObject:
 
 
 def writable(text: str) -> str:
-    """The text, with what UTF-8 cannot say spelt out."""
+    """Return the text, with escapes for what UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

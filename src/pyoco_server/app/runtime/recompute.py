@@ -1,7 +1,7 @@
 """Recomputes lost results for a task or a block that needs one, if the task that made it may be called again.
 
 Such a task is called again (``recompute=True``) as an attempt in the log, just before what needs its result; see
-``core.recomputing``. A result of any other task stays lost, and what needs it fails as ``RESULT_LOST``. If the function
+``core.recompute``. A result of any other task stays lost, and what needs it fails as ``RESULT_LOST``. If the function
 of such a task is missing in this process, the run is held, as for any other missing code.
 """
 

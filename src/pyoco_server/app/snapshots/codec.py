@@ -48,12 +48,6 @@ def readable(stored: StoredSnapshot) -> JsonObject:
     return found
 
 
-def tenant_of(snapshot: JsonObject) -> str | None:
-    """Return the tenant that the snapshot names, if it names one."""
-    tenant_id = snapshot.get("tenant_id")
-    return tenant_id if isinstance(tenant_id, str) else None
-
-
 _log = logging.getLogger(__name__)
 _OUTPUT: Final = "output"
 _DETAILS: Final = (_OUTPUT, "error", "message")

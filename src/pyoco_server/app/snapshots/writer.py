@@ -62,7 +62,7 @@ class SnapshotSource(Protocol):
         """Return who owns the run now; ``stored`` is what is replaced, if it was read."""
         ...
 
-    async def may_replace(self, stored: StoredSnapshot) -> bool:
+    async def make_replaceable(self, stored: StoredSnapshot) -> bool:
         """Append to the log what another program claims in ``stored``; return False if ``stored`` has to stay."""
         ...
 
@@ -108,7 +108,7 @@ class SnapshotWriter:
                 await self.remove(run_id)
                 return None
             if stored is not None:
-                if stored.position > source.position or not await source.may_replace(stored):
+                if stored.position > source.position or not await source.make_replaceable(stored):
                     return None
                 revision = stored.revision
             body = fitted(_snapshot(source, stored), self._max_bytes)

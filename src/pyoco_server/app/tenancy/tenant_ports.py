@@ -102,10 +102,10 @@ class TenantSnapshots:
 
     async def delete(self, run_id: str) -> None:
         """Remove the snapshot of a run, unless it is another tenant's."""
-        if not await self.is_foreign(run_id):
+        if not await self.look_whether_foreign(run_id):
             await self._snapshots.delete(run_id)
 
-    async def is_foreign(self, run_id: str) -> bool:
+    async def look_whether_foreign(self, run_id: str) -> bool:
         """Return whether a snapshot shows that the run is another tenant's; False if there is none yet."""
         if self._known.has(self._tenant_id, run_id):
             return False
@@ -139,12 +139,12 @@ class TenantLog:
     async def read(self, execution_id: str, *, after: int = 0) -> tuple[Sequence[Event], int]:
         """Return the events after ``after`` and where the log ends; none if the run is not the tenant's."""
         if after > 0:
-            if not await self._is_there(execution_id):
+            if not await self._look_whether_there(execution_id):
                 return [], 0
             return await self._log.read(execution_id, after=after)
         # The log of another tenant's run may be long: reading it would take time, which would reveal that it exists.
         # Instead the log of a random id is read, as for a run that does not exist.
-        is_foreign = await self._snapshots.is_foreign(execution_id)
+        is_foreign = await self._snapshots.look_whether_foreign(execution_id)
         events, position = await self._log.read(self._new_id() if is_foreign else execution_id)
         if not events or not self._is_ours(events[0]):
             return [], 0
@@ -161,7 +161,7 @@ class TenantLog:
         try:
             position = await self._log.append(execution_id, commit, after=0, quiet=quiet)
         except LogConflictError as error:
-            if not await self._is_there(execution_id):
+            if not await self._look_whether_there(execution_id):
                 raise ForeignIdError(f"the id '{execution_id}' is taken; choose another") from error
             raise
         self._known.add(self._tenant_id, execution_id)
@@ -177,10 +177,10 @@ class TenantLog:
         raise PermissionError("a tenant cannot subscribe to the logs of all runs")
 
     async def _check(self, execution_id: str) -> None:
-        if not await self._is_there(execution_id):
+        if not await self._look_whether_there(execution_id):
             raise RunNotFoundError(execution_id)
 
-    async def _is_there(self, execution_id: str) -> bool:
+    async def _look_whether_there(self, execution_id: str) -> bool:
         return self._known.has(self._tenant_id, execution_id) or bool((await self.read(execution_id))[0])
 
     def _is_ours(self, created: Event) -> bool:

@@ -73,7 +73,7 @@ class TenantDeadLetters:
         letters = await self._letters.newest(LETTERS_LOOKED_AT)
         for start in range(0, len(letters), _AT_ONCE):
             some = letters[start : start + _AT_ONCE]
-            ours = await asyncio.gather(*map(self._is_ours, some))
+            ours = await asyncio.gather(*map(self._look_whether_ours, some))
             found += [_shown(letter) for letter, is_ours in zip(some, ours, strict=True) if is_ours]
             if len(found) >= limit:
                 break
@@ -82,12 +82,12 @@ class TenantDeadLetters:
     async def get(self, sequence: int) -> StoredDeadLetter | None:
         """Return the tenant's letter with this id, if it is among the newest :data:`LETTERS_LOOKED_AT`."""
         for letter in await self._letters.newest(LETTERS_LOOKED_AT):
-            if _id_of(letter) == sequence and await self._is_ours(letter):
+            if _id_of(letter) == sequence and await self._look_whether_ours(letter):
                 return _shown(letter)
         return None
 
-    async def _is_ours(self, letter: StoredDeadLetter) -> bool:
-        return await _is_run_of(self._snapshots, letter.entry.get("run_id"))
+    async def _look_whether_ours(self, letter: StoredDeadLetter) -> bool:
+        return await _look_whether_run_of(self._snapshots, letter.entry.get("run_id"))
 
 
 def _shown(letter: StoredDeadLetter) -> StoredDeadLetter:
@@ -135,7 +135,7 @@ class TenantWorkers:
 
     async def _shown(self, record: WorkerRecord) -> WorkerRecord:
         named = {record.get("current_run_id"), record.get("last_run_id"), *record.get("current_run_ids", ())}
-        foreign = {run_id for run_id in named if not await _is_run_of(self._snapshots, run_id)}
+        foreign = {run_id for run_id in named if not await _look_whether_run_of(self._snapshots, run_id)}
         shown = {name: value for name, value in record.items() if name not in _SHARED_FIELDS}
         shown["hidden"] = _choices(record).get(self._tenant_id, record.get("hidden", False))
         if record.get("current_run_id") in foreign:
@@ -153,7 +153,7 @@ def _choices(record: WorkerRecord) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-async def _is_run_of(snapshots: TenantSnapshots, run_id: object) -> bool:
+async def _look_whether_run_of(snapshots: TenantSnapshots, run_id: object) -> bool:
     try:
         return isinstance(run_id, str) and await snapshots.read(run_id) is not None
     except InvalidInputError:  # an invalid job may name a run by what is no id

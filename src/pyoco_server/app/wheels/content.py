@@ -71,9 +71,8 @@ def _refuse_startup_files(entries: Mapping[str, ArchiveEntry]) -> None:
     """Refuse files that Python executes when it starts. A ``.pth`` runs beside packages; inside of one it is data."""
     for name in entries:
         *folders, leaf = name.casefold().split("/")
-        is_data = bool(folders) and folders[0].endswith(
-            ".data"
-        )  # what is below its second folder is installed beside the packages
+        # What is below the second folder of a ".data" is installed beside the packages.
+        is_data = bool(folders) and folders[0].endswith(".data")
         outside = not folders or is_data
         module = ([*folders, leaf][2:] if is_data else [*folders, leaf])[:1]
         if (outside and leaf.endswith(".pth")) or (module and module[0].partition(".")[0] in _AT_START):

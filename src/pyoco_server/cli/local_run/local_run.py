@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from pyoco.core.models import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 
@@ -24,13 +24,36 @@ from pyoco_server.cli.local_run.json_view import JsonView, reserved_stdout
 from pyoco_server.cli.local_run.live_view import LiveView
 from pyoco_server.cli.local_run.load_flow import load_flow, placed_in
 from pyoco_server.cli.local_run.plain_view import PlainView
-from pyoco_server.cli.local_run.view import View
 from pyoco_server.cli.shared.params import read_params, typed_value
-from pyoco_server.core import CommandRejected, Event, ExecutionState, NodeStatus
+from pyoco_server.core import CommandRejected, Event, ExecutionState, NodeState, NodeStatus
 from pyoco_server.core.payloads import NodeWaiting
 from pyoco_server.engine import Engine, EngineClosedError, RunResult, UnknownRunError
 from pyoco_server.flows.errors import AnswerError
 from pyoco_server.flows.model import FlowModel
+
+
+class View(Protocol):
+    """Shows one run. All methods are called by one thread."""
+
+    def show(self, events: Sequence[Event], state: ExecutionState) -> None:
+        """Show new events and the state after them."""
+        ...
+
+    def ask(self, node: NodeState | None) -> None:
+        """Ask the user to answer this waiting node; None: no question is open."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show a text that is not an event."""
+        ...
+
+    def end(self, result: RunResult) -> None:
+        """Show the outcome of the ended run."""
+        ...
+
+    def close(self) -> None:
+        """Restore the terminal; may be called at any time, and twice."""
+        ...
 
 
 class TerminalLines:

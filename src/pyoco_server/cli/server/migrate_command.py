@@ -12,7 +12,7 @@ from pyoco_server.cli.shared.parsing import DONE
 from pyoco_server.settings import Settings
 
 if TYPE_CHECKING:
-    from pyoco_server.bootstrap.migration import Migration
+    from pyoco_server.bootstrap.platform import Migration
 
 _DESCRIPTION = """\
 Check the streams and buckets that pyoco-server 0.5.1 created, and at the API keys it issued. The command lists the
@@ -95,7 +95,7 @@ def _keys(found: "Migration") -> list[dict[str, Any]]:
 
 
 async def _migrate(settings: Settings, *, change: bool) -> "Migration":
-    from pyoco_server.bootstrap.migration import migrate  # noqa: PLC0415 it loads slowly; help and usage errors do not need it
+    from pyoco_server.bootstrap.platform import migrate  # noqa: PLC0415 it loads slowly; help and usage errors do not need it
 
     try:
         return await migrate(settings, change=change)

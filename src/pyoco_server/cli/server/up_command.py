@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pyoco_server.adapters.nats_server import DirectoryUnusableError, NatsServer, PortTakenError, nats_bootstrap_command
-from pyoco_server.adapters.nats_server.probe import is_nats
+from pyoco_server.adapters.nats_server.probe import look_whether_nats
 from pyoco_server.adapters.private_files import private_directory
 from pyoco_server.adapters.result_key import create_result_key
 from pyoco_server.cli.shared.errors import UsageError
@@ -139,7 +139,7 @@ async def _started(server: NatsServer) -> AsyncIterator[None]:
         await server.start()
     except PortTakenError as error:
         host = "127.0.0.1" if error.host in {"0.0.0.0", "::"} else error.host  # noqa: S104 how to reach it
-        if await is_nats(host, error.port):
+        if await look_whether_nats(host, error.port):
             where = f"[{host}]" if ":" in host else host
             error.add_note(
                 f"a NATS server listens on port {error.port}; to use it: pyoco-server up --nats-url "

@@ -46,9 +46,8 @@ class EventStream(Response):
             try:
                 await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
                 if sending.done() and not sending.cancelled() and isinstance(sending.exception(), TimeoutError):
-                    await asyncio.wait(
-                        {leaving}, timeout=STUCK_SEC
-                    )  # it counts as a watcher as long as it is connected
+                    # It counts as a watcher as long as it is connected.
+                    await asyncio.wait({leaving}, timeout=STUCK_SEC)
             finally:
                 sending.cancel()
                 leaving.cancel()

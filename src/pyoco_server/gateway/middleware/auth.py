@@ -39,9 +39,6 @@ SCOPES: Final = {
 }
 """The scope by the first part of the path."""
 
-ANY_KEY: Final = frozenset({"docs", "openapi.json"})
-"""The description of the API: any key opens it, whatever its scopes."""
-
 
 def is_open(path: str) -> bool:
     """Whether a path needs no key: only the dashboard, where users enter their key, and the health checks."""

@@ -40,7 +40,7 @@ _REASONS: Final = {
 }
 
 
-class Connection(Protocol):
+class HttpConnection(Protocol):
     """A connection, as its protocol implements it."""
 
     def end_overdue(self, head_sec: float) -> None:
@@ -64,8 +64,8 @@ class ConnectionLimits:
         self._head_sec = head_sec
         self._language = language
         self._by_address: Counter[str] = Counter()
-        self._open: dict[Connection, str] = {}
-        self._awaited: dict[Connection, float] = {}
+        self._open: dict[HttpConnection, str] = {}
+        self._awaited: dict[HttpConnection, float] = {}
         """Connections whose head is incomplete, oldest first, with the time at which they are ended."""
         self._timer: asyncio.TimerHandle | None = None
         self._refusals = RefusalLog(_log)
@@ -75,7 +75,7 @@ class ConnectionLimits:
         """How many connections are open."""
         return len(self._open)
 
-    def opened(self, connection: Connection, address: str) -> bytes | None:
+    def opened(self, connection: HttpConnection, address: str) -> bytes | None:
         """Count a new connection and wait for its first head; returns an answer if there are too many."""
         if len(self._open) >= self.most:
             return self.refused(TooManyError(f"{self.most} connections are open already; try again later"), address)
@@ -87,7 +87,7 @@ class ConnectionLimits:
         self.await_head(connection)
         return None
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: HttpConnection) -> None:
         """Forget a connection."""
         self._awaited.pop(connection, None)
         address = self._open.pop(connection, None)
@@ -96,7 +96,7 @@ class ConnectionLimits:
             if not self._by_address[address]:
                 del self._by_address[address]
 
-    def await_head(self, connection: Connection) -> None:
+    def await_head(self, connection: HttpConnection) -> None:
         """Start the time in which the head of the next request must be complete, if it has not started yet."""
         if connection in self._awaited:
             return
@@ -105,7 +105,7 @@ class ConnectionLimits:
         if self._timer is None:
             self._timer = loop.call_later(self._head_sec, self._end_overdue)
 
-    def head_complete(self, connection: Connection) -> None:
+    def head_complete(self, connection: HttpConnection) -> None:
         """Stop waiting for a head."""
         self._awaited.pop(connection, None)
 

@@ -12,8 +12,8 @@ from nats.js.api import StreamConfig
 
 from pyoco_server.adapters.jetstream.durability.connection import Connection
 from pyoco_server.adapters.jetstream.primitives.names import Names, kv_stream
-from pyoco_server.adapters.jetstream.primitives.provisioning import ResourceMismatchError, wanted_streams
-from pyoco_server.adapters.jetstream.transport.error_translation import RefusedError, translated
+from pyoco_server.adapters.jetstream.primitives.provisioning import change_stream, wanted_streams
+from pyoco_server.adapters.jetstream.transport.error_translation import translated
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +74,7 @@ async def _each(connection: Connection, names: Names, *, change: bool) -> AsyncI
         if rules and change:
             for rule in rules:
                 setattr(found, rule.setting, getattr(wanted, rule.setting))
-            try:
-                with translated():
-                    await connection.js.update_stream(found)
-            except RefusedError as error:
-                raise ResourceMismatchError(name, error.description or str(error)) from error
+            await change_stream(connection, found)
         for difference in differences_found:
             yield difference
 

@@ -241,10 +241,15 @@ async def set_replicas(connection: Connection, names: Names, count: int) -> list
         before = config.num_replicas or 1
         if before != count:
             config.num_replicas = count
-            try:
-                with translated():
-                    await connection.js.update_stream(config)
-            except RefusedError as error:
-                raise ResourceMismatchError(name, error.description or str(error)) from error
+            await change_stream(connection, config)
         done.append(Replicated(name, before, count))
     return done
+
+
+async def change_stream(connection: Connection, config: StreamConfig) -> None:
+    """Give a stream these settings; ResourceMismatchError if the server refuses."""
+    try:
+        with translated():
+            await connection.js.update_stream(config)
+    except RefusedError as error:
+        raise ResourceMismatchError(str(config.name), error.description or str(error)) from error

@@ -168,9 +168,8 @@ class JetStreamEventLog:
                 events.extend(_events(execution_id, message, after=position))
                 position = message.sequence
             left = page.left
-            if (
-                not page.messages and end is not None and position < end
-            ):  # the answer came from a replica that lags behind
+            is_lagging = not page.messages and end is not None and position < end
+            if is_lagging:  # the answer came from a replica that lags behind
                 if asyncio.get_running_loop().time() > deadline:
                     raise UnavailableError(f"no replica has the newest commits of '{execution_id}'")
                 await asyncio.sleep(_SHORTEST_PAUSE_SEC)

@@ -312,7 +312,7 @@ _NOT_REQUESTED: Final = (None, _settle_at_once)
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for its end; again if it goes on.
+    """Cancel a task and wait for its end; cancel it again if it continues.
 
     The library connects by ``asyncio.wait_for``, which can lose a cancellation in Python 3.11, and then connects again.
     """
