@@ -203,7 +203,7 @@ class Clients:
 
     async def _ask_for_keys(self, chance: random.Random) -> None:
         while True:
-            with contextlib.suppress(PyocoServerError):
+            with contextlib.suppress(PyocoServerError, OSError):  # without the disk
                 async with open_key_service(load_settings(dict(self._env)).settings) as keys:
                     while True:
                         await self._ask_for_key(keys, chance)

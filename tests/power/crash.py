@@ -20,7 +20,7 @@ from tests.power.clients import asking
 from tests.power.clones import REAL_FILE_SYSTEMS, clones_under_load
 from tests.power.disk import FILE_SYSTEMS, FileSystem, Trigger
 from tests.power.mount import Mount, mounted
-from tests.power.promises import Outcome
+from tests.power.promises import MISSING_SEC, Outcome
 from tests.power.world import START_SEC, PowerWorld
 
 _LOAD_ANSWERS: Final = (20, 400)
@@ -38,21 +38,20 @@ async def lose_power(
     seed: int,
     *,
     restarts: int = 0,
-    durability: str = "sync",
-    sees_store: bool = True,
-    **variables: str,
+    missing_sec: float = MISSING_SEC,
+    **settings: Any,
 ) -> Outcome:
     """Run a platform under load until the power fails, and again at each restart; then check every promise."""
     chance = random.Random(f"power {seed}")
     image = home / "image"
     image.mkdir(parents=True)
-    world = PowerWorld(home, durability=durability, sees_store=sees_store, **variables)
+    world = PowerWorld(home, **settings)
     with mounted(home / "mount", image, system, seed) as mount:
         await crash_under_load(world, mount, chance, f"{seed} ")
     for number in range(restarts):
         with mounted(home / f"mount-{number}", image, system, seed + number) as mount:
             await crash_while_starting(world, mount, chance, f"{seed} {number} ")
-    return await world.outcome(image / "data")
+    return await world.outcome(image / "data", missing_sec=missing_sec)
 
 
 async def crash_under_load(world: PowerWorld, mount: Mount, chance: random.Random, seed: str) -> None:

@@ -14,7 +14,7 @@ import httpx
 ENDED: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 PRESENT_SEC: Final = 10.0
 """How long after the gateway is ready a run may be missing, on a machine that does nothing else."""
-_MISSING_SEC: Final = 60.0
+MISSING_SEC: Final = 60.0
 """After that it is lost."""
 END_SEC: Final = 120.0
 """How long after that everything that was due to continue may take to its end."""
@@ -129,14 +129,15 @@ class Outcome(NamedTuple):
 class PromiseCheck:
     """Looks for everything that was promised, on a platform that was started again."""
 
-    def __init__(self, client: httpx.AsyncClient, promises: Promises) -> None:
+    def __init__(self, client: httpx.AsyncClient, promises: Promises, missing_sec: float) -> None:
         self._client = client
         self._promises = promises
+        self._missing_sec = missing_sec
         self._gate = asyncio.Semaphore(16)
 
     async def outcome(self, ready_sec: float) -> Outcome:
         """Check every promise. The gateway has just become ready."""
-        missing, present_sec = await _until_empty(self._missing, _MISSING_SEC)
+        missing, present_sec = await _until_empty(self._missing, self._missing_sec)
         lost = missing + await self._unreadable() + await self._lost_beside_runs()
         stuck, ended_sec = await _until_empty(self._not_ended, 0.0 if lost else END_SEC)
         return Outcome(self._promises.count(), lost, stuck, ready_sec, present_sec, ended_sec)

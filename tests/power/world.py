@@ -19,26 +19,31 @@ from tests.kill.crew import free_port
 from tests.kill.processes import GatewayProcess, WorkerProcess, eventually
 from tests.plain_http import NO_TLS
 from tests.power.clients import LATER, Clients
-from tests.power.promises import Outcome, PromiseCheck, Promises
+from tests.power.promises import MISSING_SEC, Outcome, PromiseCheck, Promises
 
 START_SEC: Final = 120.0
 _ONE_REQUEST_EACH: Final = httpx.Limits(max_keepalive_connections=0)
 """A kept connection may be closed by the gateway when a request is sent on it; that is no broken promise."""
 _PEPPER: Final = "a" * 64
+_ROOT: Final = Path(__file__).parents[2]
 _FLOWS: Final = Path(__file__).with_name("flows.py")
 
 
 class PowerWorld:
     """One data directory, started as often as the power fails."""
 
-    def __init__(self, home: Path, *, durability: str = "sync", sees_store: bool = True, **variables: str) -> None:
-        """The worker finds an empty directory where the store is, if ``sees_store`` is false."""
+    def __init__(self, home: Path, *, durability: str = "sync", sees_store: bool = True, bug: str = "") -> None:
+        """If ``sees_store`` is false, the worker finds an empty directory where the store is.
+
+        ``bug`` names a bug of :mod:`.planted`, which the gateway and the worker then have.
+        """
         self.home = home
         self.promises = Promises()
         self.env: dict[str, str] = {}
         self._durability = durability
         self._sees_store = sees_store
-        self._variables = variables
+        self.bug = bug
+        self._port, self._nats_port = free_port(), free_port()
         self._api_key = ""
         self._starts = 0
 
@@ -46,19 +51,17 @@ class PowerWorld:
     async def starting(self, data_dir: Path) -> AsyncIterator[GatewayProcess]:
         """Start a gateway, which need not become ready; kill it at the end."""
         self._starts += 1
-        nats_port, port = free_port(), free_port()
         embedded = {
             "PYOCO_DATA_DIR": str(data_dir),
             "PYOCO_DURABILITY": self._durability,
             "PYOCO_HTTP_AUTH_MODE": "api_key",
             "PYOCO_AUTH_PEPPER": _PEPPER,
-            **self._variables,
+            "PYTHONPATH": str(_ROOT),
         }
-        self.env = {**embedded, "PYOCO_NATS_URL": f"nats://127.0.0.1:{nats_port}"}
-        up = [sys.executable, "-m", "pyoco_server.cli.server", "up", "--port", str(port)]
-        up += ["--nats-client-port", str(nats_port)]
+        self.env = {**embedded, "PYOCO_NATS_URL": f"nats://127.0.0.1:{self._nats_port}"}
+        up = self._program("server", "up", "--port", str(self._port), "--nats-client-port", str(self._nats_port))
         gateway = GatewayProcess.start("gateway", up, self._output("gateway"), cwd=self.home, env=embedded)
-        gateway.url = f"http://127.0.0.1:{port}"
+        gateway.url = f"http://127.0.0.1:{self._port}"
         try:
             yield gateway
         finally:
@@ -79,8 +82,7 @@ class PowerWorld:
         """Start a worker beside a gateway that is ready."""
         if not self._api_key:
             self._api_key = await self._new_key()
-        work = [sys.executable, "-m", "pyoco_server.cli.worker", "--flows", str(_FLOWS), "--worker-id", "w"]
-        work += ["--tags", tags]
+        work = self._program("worker", "--flows", str(_FLOWS), "--worker-id", "w", "--tags", tags)
         command = work if self._sees_store else _without(data_dir, work)
         worker = WorkerProcess.start("worker", command, self._output("worker"), cwd=self.home, env=self.env)
         headers = {"X-API-Key": self._api_key}
@@ -104,14 +106,20 @@ class PowerWorld:
 
         await eventually(are_there, f"{count} answers", within=START_SEC)
 
-    async def outcome(self, data_dir: Path, promises: Promises | None = None) -> Outcome:
+    async def outcome(
+        self, data_dir: Path, promises: Promises | None = None, *, missing_sec: float = MISSING_SEC
+    ) -> Outcome:
         """Start the platform on what is left of its data, and check every promise."""
         began = time.monotonic()
         async with self.starting(data_dir) as gateway:
             await gateway.ready(within=START_SEC)
             ready_sec = time.monotonic() - began
             async with self.working(gateway, data_dir, tags=f"default,{LATER}") as client:
-                return await PromiseCheck(client, promises or self.promises).outcome(ready_sec)
+                return await PromiseCheck(client, promises or self.promises, missing_sec).outcome(ready_sec)
+
+    def _program(self, name: str, *arguments: str) -> list[str]:
+        program = ["tests.power.planted", self.bug, name] if self.bug else [f"pyoco_server.cli.{name}"]
+        return [sys.executable, "-m", *program, *arguments]
 
     def _output(self, name: str) -> Path:
         return self.home / f"{name}-{self._starts}.log"
