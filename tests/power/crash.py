@@ -8,6 +8,7 @@ import asyncio
 import collections
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,8 @@ REAL: Final = {f"real-{kind}": kind for kind in REAL_FILE_SYSTEMS}
 CLONES: Final = 5
 """How many clones are taken of a real disk under load."""
 
+_ARMED_SEC: Final = 5.0
+
 
 async def lose_power(
     home: Path,
@@ -51,20 +54,33 @@ async def lose_power(
     for number in range(restarts):
         with mounted(home / f"mount-{number}", image, system, seed + number) as mount:
             await crash_while_starting(world, mount, chance, f"{seed} {number} ")
-    return await world.outcome(image / "data", missing_sec=missing_sec)
+    outcome = await world.outcome(image / "data", missing_sec=missing_sec)
+    return outcome._replace(crashes=1 + restarts)
 
 
 async def crash_under_load(world: PowerWorld, mount: Mount, chance: random.Random, seed: str) -> None:
-    """Start the platform and its clients; let the power fail at some moment, sync or rename."""
-    (mount.path / "data").mkdir(exist_ok=True)
-    async with world.running(mount.path / "data") as client, asking(world.clients(client, seed).ask()):
-        await world.answers(chance.randint(*_LOAD_ANSWERS))
-        match chance.choice(("now", "fsync", "rename")):
-            case "now":
-                mount.fail()
-            case operation:
-                mount.arm(Trigger(operation, chance.randint(1, 40), takes_effect=chance.random() < 0.5))
-                await failure(mount, 5.0)
+    """Start the platform and its clients; let the power fail at some moment, sync or rename, or after a clean stop."""
+    data = mount.path / "data"
+    data.mkdir(exist_ok=True)
+    async with world.starting(data) as gateway:
+        await gateway.ready(START_SEC)
+        async with world.working(gateway, data) as client:
+            clients = world.clients(client, seed)
+            load = [clients.ask(), clients.fill()] if chance.random() < 0.3 else [clients.ask()]
+            async with asking(*load):
+                await world.answers(chance.randint(*_LOAD_ANSWERS))
+                match chance.choice(("now", "fsync", "rename", "block", "stop")):
+                    case "now":
+                        mount.fail()
+                    case "block":
+                        await _failure_at(mount, Trigger("rename", chance.randint(1, 3), True, within=".blk"))
+                    case "stop":
+                        gateway.send(signal.SIGTERM)
+                        await gateway.exit_code(START_SEC)
+                        mount.fail()
+                    case operation:
+                        nth, takes_effect = chance.randint(1, 40), chance.random() < 0.5
+                        await _failure_at(mount, Trigger(operation, nth, takes_effect))
 
 
 async def crash_while_starting(world: PowerWorld, mount: Mount, chance: random.Random, seed: str) -> None:
@@ -73,7 +89,7 @@ async def crash_while_starting(world: PowerWorld, mount: Mount, chance: random.R
     async with world.starting(mount.path / "data") as gateway:
         if await _is_ready_in_time(gateway, mount):
             async with world.working(gateway, mount.path / "data") as client, asking(world.clients(client, seed).ask()):
-                await failure(mount, 5.0)
+                await _failure(mount)
 
 
 async def _is_ready_in_time(gateway: GatewayProcess, mount: Mount) -> bool:
@@ -87,9 +103,14 @@ async def _is_ready_in_time(gateway: GatewayProcess, mount: Mount) -> bool:
     return not mount.has_failed
 
 
-async def failure(mount: Mount, within_sec: float) -> None:
-    """Return when the power has failed, at the armed moment or at the end of the time."""
-    if not await asyncio.to_thread(mount.wait_for_failure, within_sec):
+async def _failure_at(mount: Mount, trigger: Trigger) -> None:
+    """Return when the power has failed: at the trigger, or at the end of the time."""
+    mount.arm(trigger)
+    await _failure(mount)
+
+
+async def _failure(mount: Mount) -> None:
+    if not await asyncio.to_thread(mount.wait_for_failure, _ARMED_SEC):
         mount.fail()
 
 
@@ -146,9 +167,10 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
     promised = sum((collections.Counter(outcome.promised) for outcome in outcomes), collections.Counter[str]())
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(promised.items()))
     lost, stuck = sum(len(outcome.lost) for outcome in outcomes), sum(len(outcome.stuck) for outcome in outcomes)
+    crashes = sum(outcome.crashes for outcome in outcomes)
     present = sorted(outcome.present_sec for outcome in outcomes)
     return (
-        f"{len(outcomes)} crashes, {promised.total()} acknowledgements ({kinds}): {lost} lost, {stuck} stuck; "
+        f"{crashes} crashes, {promised.total()} acknowledgements ({kinds}): {lost} lost, {stuck} stuck; "
         f"all present {present[len(present) // 2]:.1f} s after readiness (median; at most {present[-1]:.1f} s)"
     )
 

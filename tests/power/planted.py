@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from pyoco_server.adapters.jetstream.durability import remote_sync
-from pyoco_server.adapters.jetstream.durability.group_commit import Done
 from pyoco_server.adapters.jetstream.durability.stream_files import StreamFiles
 from pyoco_server.adapters.nats_server import directory
+from pyoco_server.app.recovery.rebuild import Rebuild
 from pyoco_server.app.runs.run_log import RunLog
 from pyoco_server.cli.server.main import main as server
 from pyoco_server.cli.worker.main import main as worker
@@ -47,13 +46,13 @@ def streams_cut_short_count_as_damaged() -> None:
 
 
 @_bug
-def a_process_that_cannot_see_the_store_does_not_wait() -> None:
-    """A worker without the files relies on what NATS has acknowledged."""
+def an_empty_block_is_trusted() -> None:
+    """What NATS restored counts as everything: the logs are not compared with it."""
 
-    def begin(_syncer: remote_sync._RemoteSyncer, done: Done) -> None:
-        done(None)
+    async def compare(_rebuild: Rebuild) -> None:
+        return
 
-    _replace(remote_sync._RemoteSyncer, "begin", begin)
+    _replace(Rebuild, "compare", compare)
 
 
 @_bug

@@ -104,6 +104,8 @@ class Outcome(NamedTuple):
     """From there until every accepted run was found."""
     ended_sec: float
     """From there until everything had come to its end."""
+    crashes: int = 1
+    """How often the power failed before, since the first start."""
 
     @property
     def acknowledged(self) -> int:

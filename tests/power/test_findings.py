@@ -60,13 +60,8 @@ def test_a_start_that_takes_streams_cut_short_for_damaged_is_found(tmp_path: Pat
         asyncio.run(crash_during_the_first_start(tmp_path, XFS, "streams_cut_short_count_as_damaged"))
 
 
-@pytest.mark.parametrize(
-    ("bug", "sees_store"),
-    [("the_log_is_not_synced", True), ("a_process_that_cannot_see_the_store_does_not_wait", False)],
-)
-def test_a_missing_sync_is_found(tmp_path: Path, bug: str, sees_store: bool) -> None:
-    outcome = asyncio.run(lose_power(tmp_path, STRICT, 5, sees_store=sees_store, bug=bug, missing_sec=12))
-    assert outcome.broken
+def test_a_missing_sync_of_the_log_is_found(tmp_path: Path) -> None:
+    assert asyncio.run(lose_power(tmp_path, STRICT, 39, bug="the_log_is_not_synced", missing_sec=12)).broken
 
 
 async def crash_at_a_rewritten_block(world: PowerWorld, image: Path, stream: str) -> None:
@@ -86,7 +81,7 @@ def test_runs_whose_rewritten_snapshots_are_lost_are_found_again(tmp_path: Path)
     async def crash() -> dict[str, Outcome]:
         await crash_at_a_rewritten_block(world, image, "KV_pyoco_runs")
         found = {}
-        for bug in ("", "nothing_is_adopted"):
+        for bug in ("", "an_empty_block_is_trusted", "nothing_is_adopted"):
             world.bug, left = bug, tmp_path / f"left {bug}"
             shutil.copytree(image, left)
             found[bug] = await world.outcome(left / "data", missing_sec=12.0 if bug else MISSING_SEC)
@@ -95,3 +90,32 @@ def test_runs_whose_rewritten_snapshots_are_lost_are_found_again(tmp_path: Path)
     found = asyncio.run(crash())
     found.pop("").assert_kept()
     assert all(outcome.lost for outcome in found.values())
+
+
+def test_runs_whose_rewritten_jobs_are_lost_continue(tmp_path: Path) -> None:
+    world, image = PowerWorld(tmp_path), tmp_path / "image"
+    image.mkdir()
+
+    async def crash() -> Outcome:
+        await crash_at_a_rewritten_block(world, image, "PYOCO_WORK")
+        return await world.outcome(image / "data")
+
+    asyncio.run(crash()).assert_kept()
+    assert world.said("run_rescued") == 0, "jobs were missing until the sweep for runs without a heartbeat found them"
+
+
+def test_everything_derived_is_built_again_from_the_logs(tmp_path: Path) -> None:
+    """Snapshots, jobs, the registry of workers and the index are deleted while the platform is stopped."""
+    world, data = PowerWorld(tmp_path), tmp_path / "data"
+
+    async def delete() -> Outcome:
+        async with world.running(data) as client, asking(world.clients(client, "all").ask()):
+            await world.answers(150)
+        for derived in (*data.rglob("KV_pyoco_runs"), *data.rglob("PYOCO_WORK"), *data.rglob("KV_pyoco_workers")):
+            shutil.rmtree(derived)
+        for index in data.glob("index-*"):
+            index.unlink()
+        return await world.outcome(data)
+
+    asyncio.run(delete()).assert_kept()
+    assert world.said("run_rescued") == 0

@@ -4,6 +4,8 @@ The platform is what users start: ``pyoco-server up`` with its embedded NATS and
 """
 
 import contextlib
+import random
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +17,6 @@ import httpx
 from pyoco_server.app.api_keys.format import KeyScope
 from pyoco_server.bootstrap.gateway import open_key_service
 from pyoco_server.settings import load_settings
-from tests.kill.crew import free_port
 from tests.kill.processes import GatewayProcess, WorkerProcess, eventually
 from tests.plain_http import NO_TLS
 from tests.power.clients import LATER, Clients
@@ -43,7 +44,7 @@ class PowerWorld:
         self._durability = durability
         self._sees_store = sees_store
         self.bug = bug
-        self._port, self._nats_port = free_port(), free_port()
+        self._port, self._nats_port = _lasting_port(), _lasting_port()
         self._api_key = ""
         self._starts = 0
 
@@ -117,6 +118,10 @@ class PowerWorld:
             async with self.working(gateway, data_dir, tags=f"default,{LATER}") as client:
                 return await PromiseCheck(client, promises or self.promises, missing_sec).outcome(ready_sec)
 
+    def said(self, action: str) -> int:
+        """Return how often the last gateway logged an action."""
+        return self._output("gateway").read_text().count(f'"action": "{action}"')
+
     def _program(self, name: str, *arguments: str) -> list[str]:
         program = ["tests.power.planted", self.bug, name] if self.bug else [f"pyoco_server.cli.{name}"]
         return [sys.executable, "-m", *program, *arguments]
@@ -127,6 +132,14 @@ class PowerWorld:
     async def _new_key(self) -> str:
         async with open_key_service(load_settings(self.env).settings) as keys:
             return (await keys.create(None, scopes=set(KeyScope), name="main")).text
+
+
+def _lasting_port() -> int:
+    """Return a free port that stays free while the platform is down: the system gives none below 32768 to clients."""
+    while True:
+        port = random.randint(15_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def _without(directory: Path, command: Sequence[str]) -> list[str]:
