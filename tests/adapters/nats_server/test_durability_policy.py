@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from nats.js.api import StreamConfig
 
 from pyoco_server.adapters.jetstream.durability.connection import connect
 from pyoco_server.adapters.jetstream.durability.file_system import file_system_of
@@ -16,7 +17,7 @@ from pyoco_server.adapters.jetstream.durability.policy import (
     policy_of_connected,
     policy_of_embedded,
 )
-from pyoco_server.adapters.jetstream.durability.self_test import SCRATCH_PREFIX
+from pyoco_server.adapters.jetstream.durability.self_test import SCRATCH_PREFIX, SCRATCH_SUBJECTS
 from pyoco_server.adapters.jetstream.durability.server_name import CONFIGURATION, leaves_syncing, name_for_store
 from pyoco_server.adapters.jetstream.primitives.names import Names
 from pyoco_server.adapters.jetstream.primitives.provisioning import provision
@@ -208,3 +209,19 @@ def test_a_server_whose_data_is_in_memory_is_reported(caplog: pytest.LogCaptureF
         run(lambda: main(Path(directory)))
     [warning] = [record for record in caplog.records if record.__dict__.get("action") == "file_system_doubtful"]
     assert "the data is on tmpfs (mounted at /dev/shm), which is memory" in warning.getMessage()
+
+
+def test_a_refused_self_test_is_repeated(tmp_path: Path) -> None:
+    """A full disk, for example, refuses new streams: when there is room again, nothing has to be restarted."""
+
+    async def main() -> None:
+        async with NatsServer(tmp_path) as server, await connect(server.url, name="test") as connection:
+            await provision(connection, Names())
+            in_the_way = StreamConfig(name="ROOM", subjects=[f"{SCRATCH_SUBJECTS}.*"])
+            await connection.js.add_stream(in_the_way)
+            with pytest.raises(UnavailableError, match="the self-test of the store was refused: subjects overlap"):
+                await connection.sync("PYOCO_EVENTS")
+            await connection.js.delete_stream("ROOM")
+            await connection.sync("PYOCO_EVENTS")
+
+    run(main)

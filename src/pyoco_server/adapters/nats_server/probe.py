@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from pyoco_server.adapters.jetstream.durability.self_test import find_problem
+from pyoco_server.app.ports import UnavailableError
 
 _CONNECT: Final = (
     b'CONNECT {"verbose":false,"pedantic":false,"name":"pyoco-server readiness","lang":"python","version":"0",'
@@ -67,7 +68,7 @@ async def self_test(host: str, port: int, streams: Path) -> str | None:
     try:
         async with asyncio.timeout(_SELF_TEST_SEC), _conversation(host, port) as conversation:
             return await find_problem(conversation.request, streams)
-    except (OSError, EOFError, ValueError, NotReadyError) as error:  # OSError: TimeoutError too
+    except (OSError, EOFError, ValueError, NotReadyError, UnavailableError) as error:  # OSError: TimeoutError too
         return f"its self-test did not end ({str(error) or type(error).__name__})"
 
 

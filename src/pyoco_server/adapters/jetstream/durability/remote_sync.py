@@ -75,14 +75,14 @@ class StoreSync:
     async def reads_store(self) -> bool:
         """Return whether this process reads what the server writes, by a self-test once for each start of the server.
 
-        Errors of NATS are raised; then the next call tests again.
+        UnavailableError and errors of NATS are raised; then the next call tests again.
         """
         test = self._self_test
         if test is None:
             test = self._self_test = asyncio.create_task(self._test_store())
         try:
             return await asyncio.shield(test)
-        except NATS_ERRORS:
+        except (*NATS_ERRORS, UnavailableError):
             if self._self_test is test:
                 self._self_test = None
             raise
@@ -169,6 +169,9 @@ class _TestedSyncer:
     async def _choose(self, done: Done) -> None:
         try:
             self._chosen = self._local if await self._is_local() else self._remote
+        except UnavailableError as error:
+            done(error)
+            return
         except NATS_ERRORS as error:
             done(UnavailableError(f"the self-test of the store did not end: {in_words(error)}"))
             return

@@ -11,8 +11,12 @@ from typing import Final
 
 import msgspec
 
+from pyoco_server.app.ports import UnavailableError
+
 SCRATCH_PREFIX: Final = "PYOCO_SELFTEST_"
 """Streams of this name are deleted after the test, and after a crash at the next start of the server."""
+
+SCRATCH_SUBJECTS: Final = "pyoco.selftest"
 
 _MESSAGES: Final = 8
 """A server that writes a little later could have written a single one by chance."""
@@ -31,36 +35,31 @@ class _Answer(msgspec.Struct):
     error: _Error | None = None
 
 
-class _RefusedError(Exception):
-    """The server refused a step of the test."""
-
-
 async def find_problem(request: Request, streams: Path) -> str | None:
     """Return why clients must not sync the files below ``streams``; None if they hold what the server acknowledged.
 
-    Errors of ``request`` are raised: then nothing is known.
+    UnavailableError if the server refuses the test, for example because its disk is full; errors of ``request`` are
+    raised. Then nothing is known.
     """
-    name = f"{SCRATCH_PREFIX}{secrets.token_hex(8)}"
-    config = {"name": name, "subjects": [name], "storage": "file", "num_replicas": 1}
+    number = secrets.token_hex(8)
+    name, subject = f"{SCRATCH_PREFIX}{number}", f"{SCRATCH_SUBJECTS}.{number}"
+    config = {"name": name, "subjects": [subject], "storage": "file", "num_replicas": 1}
+    await _ask(request, f"$JS.API.STREAM.CREATE.{name}", msgspec.json.encode(config))
     try:
-        await _ask(request, f"$JS.API.STREAM.CREATE.{name}", msgspec.json.encode(config))
-        try:
-            for _ in range(_MESSAGES):
-                marker = secrets.token_bytes(_MARKER_BYTES)
-                await _ask(request, name, marker)
-                if not _is_stored(marker, streams / name):
-                    return f"a message that it acknowledged is not in its files below {streams}"
-        finally:
-            await _ask(request, f"$JS.API.STREAM.DELETE.{name}", b"")
-    except _RefusedError as error:
-        return f"its self-test was refused ({error})"
+        for _ in range(_MESSAGES):
+            marker = secrets.token_bytes(_MARKER_BYTES)
+            await _ask(request, subject, marker)
+            if not _is_stored(marker, streams / name):
+                return f"a message that it acknowledged is not in its files below {streams}"
+    finally:
+        await _ask(request, f"$JS.API.STREAM.DELETE.{name}", b"")
     return None
 
 
 async def _ask(request: Request, subject: str, payload: bytes) -> None:
     error = msgspec.json.decode(await request(subject, payload), type=_Answer).error
     if error is not None:
-        raise _RefusedError(error.description)
+        raise UnavailableError(f"the self-test of the store was refused: {error.description}")
 
 
 def _is_stored(marker: bytes, stream: Path) -> bool:
