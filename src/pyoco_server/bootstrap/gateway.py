@@ -92,7 +92,7 @@ async def open_gateway(settings: Settings, *, own_nats: NatsServer | None = None
             given = dataclasses.replace(given, synced_by=lambda: own_nats.policy.synced_by)
         await platform.connection.serve_syncs()
         await updater.catch_up()
-        async with _sweeping(given, platform, index, listeners):
+        async with _sweeping(given, platform, index, listeners, own_nats):
             yield given
 
 
@@ -142,7 +142,11 @@ def _services(
 
 @contextlib.asynccontextmanager
 async def _sweeping(
-    given: Services, platform: Platform, index: SqliteRunIndex, listeners: _ChangeListeners
+    given: Services,
+    platform: Platform,
+    index: SqliteRunIndex,
+    listeners: _ChangeListeners,
+    own_nats: NatsServer | None,
 ) -> AsyncIterator[None]:
     """Run the loops that keep the index up to date and finish the work of processes that died."""
     names, clock, settings = names_of(given.settings), given.clock, given.settings
@@ -190,6 +194,9 @@ async def _sweeping(
     with contextlib.ExitStack() as subscriptions:
         subscriptions.callback(await given.log.subscribe_all(appended))
         subscriptions.callback(await exhausted_jobs.subscribe(exhausted.note_advisory))
+        if own_nats is not None and own_nats.has_doubtful_blocks:
+            await rebuild.compare(is_forced=True)
+            own_nats.note_rebuilt()
         loops = [given.index_updater.run(), reconciler.run(), rebuild.run(), listeners.foreign.run()]
         if settings.heartbeat.worker_gone_sec > 0:
             liveness = JetStreamLiveness(platform.connection, names)

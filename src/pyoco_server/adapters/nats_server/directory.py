@@ -18,6 +18,7 @@ from pyoco_server.adapters.jetstream.durability.self_test import SCRATCH_PREFIX
 from pyoco_server.adapters.jetstream.durability.server_name import CONFIGURATION, streams_below
 from pyoco_server.adapters.nats_server.config import Configuration
 from pyoco_server.adapters.nats_server.errors import DirectoryInUseError, DirectoryUnusableError, StoreDamagedError
+from pyoco_server.adapters.nats_server.unclean_stop import UncleanStopMark
 from pyoco_server.adapters.private_files import private_directory
 
 
@@ -164,6 +165,7 @@ class DataDirectory:
         self.config = self.path / CONFIGURATION
         self.log = self.path / "nats-server.log"
         self.output = self.path / "nats-server.out"
+        self._mark = UncleanStopMark(self.path)
         self._supervisor_lock = FileLock(self.path / "supervisor.lock")
         self._server_lock = FileLock(self.path / "nats-server.lock")
         self._log_start = 0
@@ -187,6 +189,19 @@ class DataDirectory:
         except BaseException:
             self.release()
             raise
+
+    def mark_in_use(self) -> bool:
+        """Mark the directory until :meth:`mark_stopped`; return whether the last server was not stopped cleanly."""
+        with self._usable():
+            was_left = self._mark.is_set()
+            self._mark.set()
+            return was_left
+
+    def mark_stopped(self, *, is_synced: bool) -> None:
+        """Note a clean stop; first put all files of the store on the disk, if they are to be synced."""
+        store = store_dir(self.path)
+        with self._usable():
+            self._mark.clear(synced_first=store if is_synced and store.exists() else None)
 
     def note_server(self, pid: int | None) -> None:
         """Write down the process id of the server, for the error of another process that wants this directory."""

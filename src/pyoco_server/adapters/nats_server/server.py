@@ -14,6 +14,7 @@ from pyoco_server.adapters.jetstream.durability.policy import (
     DurabilityPolicy,
     SyncedBy,
     fallback,
+    keeps_renamed_files,
     policy_of_embedded,
 )
 from pyoco_server.adapters.jetstream.durability.server_name import leaves_syncing, name_for_store, streams_below
@@ -25,6 +26,7 @@ from pyoco_server.adapters.nats_server.directory import (
     stored_streams,
 )
 from pyoco_server.adapters.nats_server.errors import (
+    DirectoryUnusableError,
     ExecutableUnusableError,
     NatsServerError,
     PortTakenError,
@@ -89,6 +91,7 @@ class NatsServer:
         self._durability: Durability = durability
         self._asked_for = DurabilityPolicy(synced_by, "this was asked for") if synced_by else None
         self._policy: DurabilityPolicy | None = None
+        self._is_doubtful = False
         self._wanted = Configuration(host, port, "server", server_name, http_port)
         self._configuration = self._wanted
         self._command = command
@@ -116,6 +119,18 @@ class NatsServer:
         return self._policy
 
     @property
+    def has_doubtful_blocks(self) -> bool:
+        """Whether streams may have lost messages, by a power loss since the last clean stop.
+
+        True after an unclean stop on a file system that can lose renamed files, until :meth:`note_rebuilt`.
+        """
+        return self._is_doubtful
+
+    def note_rebuilt(self) -> None:
+        """Note that everything derived from the log was compared with it since the start."""
+        self._is_doubtful = False
+
+    @property
     def pid(self) -> int | None:
         """The process id of the server, or of the program that runs it; None while there is none."""
         return self._process.pid if self._process is not None else None
@@ -137,7 +152,14 @@ class NatsServer:
             self._configuration, self._policy = self._wanted, None
             await self._directory.claim()
             try:
-                process = await self._launch(command)
+                was_unclean = self._directory.mark_in_use()
+                try:
+                    process = await self._launch(command)
+                except BaseException:
+                    if not was_unclean:
+                        await self._mark_stopped()
+                    raise
+                self._look_back(was_unclean=was_unclean)
             except BaseException:
                 self._directory.release()
                 raise
@@ -161,6 +183,8 @@ class NatsServer:
             finally:
                 try:
                     await self._end_process()
+                    if not self._is_doubtful:
+                        await self._mark_stopped()
                 finally:
                     self._directory.release()
             _log.info("the NATS server is stopped", extra={"action": "nats_server_stopped"})
@@ -183,6 +207,25 @@ class NatsServer:
     @property
     def _reachable_host(self) -> str:
         return _LOOPBACK_OF.get(self._configuration.host, self._configuration.host)
+
+    def _look_back(self, *, was_unclean: bool) -> None:
+        where = file_system_of(self._directory.path)
+        self._is_doubtful = was_unclean and not keeps_renamed_files(where)
+        if self._is_doubtful:
+            _log.warning(
+                "the NATS server was not stopped cleanly, and %s can lose renamed files when power fails: snapshots "
+                "and jobs are compared with the logs before requests are served",
+                where.name,
+                extra={"action": "unclean_stop", "file_system": where.name},
+            )
+
+    async def _mark_stopped(self) -> None:
+        """Note a clean stop. If that fails, the next start assumes an unclean one."""
+        is_synced = not keeps_renamed_files(file_system_of(self._directory.path))
+        try:
+            await asyncio.to_thread(self._directory.mark_stopped, is_synced=is_synced)
+        except DirectoryUnusableError as error:
+            _log.warning("the stop of the NATS server was not noted: %s", error, extra={"action": "stop_not_noted"})
 
     async def _supervise(self, command: ServerCommand, process: ServerProcess) -> None:
         """Start the server again whenever it dies. Raises when that does not help."""

@@ -100,11 +100,14 @@ class Rebuild:
                 log_error(_log, "ERR-PYOCO-0106", action="rebuild_failed", exc=error)
                 self._ended_at = self._now()
 
-    async def compare(self) -> None:
-        """Compare the stores, unless they are as a comparison left them; UnavailableError: not finished."""
+    async def compare(self, *, is_forced: bool = False) -> None:
+        """Compare the stores, unless they are as a comparison left them; UnavailableError: not finished.
+
+        If it ``is_forced``, compare in any case.
+        """
         self._wanted.clear()
         try:
-            if await self._index.compared() != await self._listing.state():
+            if is_forced or await self._index.compared() != await self._listing.state():
                 await self._restore_all()
         except BaseException:
             self._wanted.set()
