@@ -7,7 +7,7 @@ is a line that a programmer could forget. Those about commands from outside are 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
@@ -15,6 +15,7 @@ from pyoco_server.adapters.memory.snapshots import MemorySnapshots
 from pyoco_server.adapters.sqlite_index import SqliteRunIndex
 from pyoco_server.app.ports import Delivery, LogConflictError, SnapshotChange, UnavailableError
 from pyoco_server.app.recovery.held_runs import HeldRuns
+from pyoco_server.app.recovery.rebuild import Rebuild
 from pyoco_server.app.recovery.snapshot_audit import SnapshotAudit
 from pyoco_server.app.runs import commands as run_commands
 from pyoco_server.app.runs.commands import RunCommands, Sender
@@ -286,7 +287,10 @@ def snapshots_are_not_audited() -> Iterator[None]:
     async def audit(_audit: SnapshotAudit) -> None:
         return
 
-    with replaced(SnapshotAudit, "audit", audit):
+    async def restore_open(_rebuild: Rebuild, _queued: Collection[str]) -> list[str]:
+        return []
+
+    with replaced(SnapshotAudit, "audit", audit), replaced(Rebuild, "_restore_open", restore_open):
         yield
 
 
