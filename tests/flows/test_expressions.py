@@ -12,8 +12,9 @@ from pyoco.dsl.expressions import (  # type: ignore[import-untyped]  # pyoco shi
 )
 
 from pyoco_server.flows.errors import FlowSyntaxError
-from pyoco_server.flows.expressions import MAX_LENGTH, MAX_LEVELS, check_expression, evaluate
+from pyoco_server.flows.expressions import MAX_LEVELS, check_expression, evaluate
 from pyoco_server.flows.model import Program, Until
+from pyoco_server.flows.operations import MAX_LENGTH
 from pyoco_server.flows.yaml.document import read_flow_yaml
 
 PATIENCE = 2.0

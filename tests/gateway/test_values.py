@@ -144,6 +144,11 @@ def test_plain_json_that_looks_like_a_tag_is_plain(client: httpx.Client) -> None
         ({"params": {"x": {"$enum": ["a:b", "C"]}}, "params_kind": "tagged"}, "params.x: '$enum' names a class"),
         ({"params": {"$dict": [[1, 2]]}, "params_kind": "tagged"}, "params: an object was expected"),
         ({"params": {}, "params_kind": "pickle"}, "params_kind"),
+        (
+            {"params": {"x": {"$decimal": "1E999999999"}}, "params_kind": "tagged"},
+            "params.x: '$decimal' cannot be read",
+        ),
+        ({"params": {"x": {"$range": [0, 10**20, 1]}}, "params_kind": "tagged"}, "params.x: '$range' cannot be read"),
     ],
 )
 def test_a_submission_with_what_a_worker_would_load_is_refused(

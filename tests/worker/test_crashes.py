@@ -1,16 +1,21 @@
 """A worker's death counts against the task that ran; a graceful stop does not."""
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.dsl.syntax import switch  # type: ignore[import-untyped]
+from typing_extensions import override
 
 from pyoco_server import options
 from pyoco_server.app.recovery.dead_letter import DeadLetter, DeadReason
 from pyoco_server.app.runtime.crashes import is_under_suspicion
 from pyoco_server.core.payloads import NodeFailReported, NodeStarted
 from pyoco_server.worker.settlement import Ack, Settlement
+from tests.app.runtime.flows import Calls
 from tests.invariants import check_no_repeats
 from tests.worker.world import Hand, Held, World, attempt
 
@@ -108,6 +113,71 @@ def test_a_run_whose_task_has_seen_two_deaths_is_under_suspicion_however_often_i
             assert not is_under_suspicion(events, await world.state(run_id), "me", crashes=2)
             await die(world, world.hand(flows, name), held)
         assert is_under_suspicion(await world.events(run_id), await world.state(run_id), "me", crashes=2)
+
+    attempt(body)
+
+
+class Sticky:
+    """To compare it takes until it is released."""
+
+    began = threading.Event()
+    released = threading.Event()
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        self.began.set()
+        assert self.released.wait(20)
+        return other == 1
+
+    __hash__ = object.__hash__
+
+
+@pytest.fixture
+def sticky() -> Iterator[type[Sticky]]:
+    Sticky.began.clear()
+    Sticky.released.clear()
+    yield Sticky
+    Sticky.released.set()
+
+
+async def stick(hand: Hand, sticky: type[Sticky]) -> "asyncio.Task[Settlement]":
+    """Let a worker take the next job, as far as the code of the user that does not return."""
+    working = asyncio.create_task(hand.work())
+    assert await asyncio.to_thread(sticky.began.wait, 20)
+    sticky.began.clear()
+    return working
+
+
+def choosing() -> dict[str, Flow]:
+    flow = Flow("choosing") >> Calls().task("make", lambda _: Sticky())
+    return {"choosing": flow >> switch("$ctx.results.make")[1 >> Calls().task("last", 1)]}
+
+
+def test_the_third_death_during_an_expression_fails_its_block(sticky: type[Sticky]) -> None:
+    async def body(world: World) -> None:
+        run_id = await world.submit("choosing")
+        for name in ("w1", "w2", "w3"):
+            _ = await stick(world.hand(choosing(), name), sticky)
+            await world.pass_time(DEAD_SEC)
+        await world.hand(choosing(), "w4").work()
+        state = await world.state(run_id)
+        (node,) = [node for node in state.nodes.values() if (node.error or {}).get("code") == "WORKER_DIED"]
+        assert (state.status, node.attempt) == ("FAILED", 3)
+        message = (node.error or {})["message"]
+        assert f"the expression of node '{node.node_id}' is not evaluated again: 3 workers died" in message
+        assert "return numbers, text, lists or dictionaries instead" in message
+
+    attempt(body)
+
+
+def test_a_worker_that_stops_in_good_order_during_an_expression_is_no_crash(sticky: type[Sticky]) -> None:
+    async def body(world: World) -> None:
+        run_id = await world.submit("choosing")
+        for number in range(4):
+            await stop(await stick(world.hand(choosing(), f"w{number}"), sticky))
+        sticky.released.set()
+        assert await world.hand(choosing(), "last").work() == Ack()
+        assert (await world.stored(run_id))["status"] == "COMPLETED"
 
     attempt(body)
 

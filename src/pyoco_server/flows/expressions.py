@@ -3,7 +3,8 @@
 pyoco compiles an expression to Python and evaluates it without limits. Its grammar is harmless (no calls but
 references, no indexing, no comprehensions), its cost is not: ``9**9**9`` never ends, ``'a' * 10**10`` takes all memory,
 and a path can lead through Python's own attributes to any object. :func:`check_expression` refuses such expressions
-before anything runs, as far as the text shows it; :func:`evaluate` also checks the values that only a run has.
+before anything runs, as far as the text shows it; :func:`evaluate` also checks the values that only a run has. What an
+operation costs is decided in ``operations.py``.
 
 Both walk the same tree in the same way; in the check, a reference is an unknown value.
 """
@@ -12,30 +13,25 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from pyoco.dsl.expressions import (  # type: ignore[import-untyped]  # pyoco ships no type information
     Expression,
     ExpressionEvaluationError,
-    resolve_path,
     translate,
 )
 from typing_extensions import override
 
 from pyoco_server.flows.errors import OutOfBoundsError
+from pyoco_server.flows.operations import MAX_EXPONENT, Cost, ElsewhereError
 
 MAX_LEVELS = 64
-MAX_EXPONENT = 64
-"""For an unknown base."""
-MAX_BITS = 14_000
-"""Python does not convert larger numbers to text."""
-MAX_LENGTH = 1_000_000
 
 Resolve = Callable[[str, str], Any]
 """Returns the value of a reference, given its root (``_ctx`` or ``_env``) and its path."""
 
 _INTERNAL = re.compile(r"__\w+__|(gi|cr|ag|tb)_frame|f_(back|builtins|globals|locals)")
-_WIDE_FORMAT = re.compile(r"%(\([^)]*\))?[^a-zA-Z%]*(\*|\d{5})")
 
 _BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
@@ -75,7 +71,7 @@ def check_expression(source: str, *, env: Collection[str] | None = None) -> None
             check_variable(path.partition(".")[0], env)
         return _Unknown()
 
-    _Check(unknown).value(_parsed(source))
+    _Check(unknown, Cost()).value(_parsed(source))
 
 
 def check_path(path: str) -> None:
@@ -93,21 +89,28 @@ def check_variable(name: str, env: Collection[str] | None) -> None:
         )
 
 
-def evaluate(source: str, *, ctx: Mapping[str, Any], env: Mapping[str, Any]) -> Any:  # noqa: ANN401 any value
-    """Evaluate as pyoco does, with the same errors, and refuse what would cost too much."""
+def evaluate(source: str, *, ctx: Mapping[str, Any], env: Mapping[str, Any], cost: Cost | None = None) -> Any:  # noqa: ANN401 any value
+    """Evaluate as pyoco does, with the same errors, and refuse what would cost too much.
+
+    ElsewhereError if it costs too much, or needs code of users, where ``cost`` does not allow that.
+    """
+    cost = cost or Cost()
     roots = {"_ctx": (ctx, "$ctx"), "_env": (env, "$env")}
 
     def resolve(root: str, path: str) -> Any:  # noqa: ANN401 any value
         data, name = roots[root]
-        return resolve_path(data, path, name)
+        return cost.resolve(data, path, name)
 
     tree = _parsed(source)
     try:
-        return _Walk(resolve).value(tree)
+        return _Walk(resolve, cost).value(tree)
+    except ElsewhereError:
+        raise
     except Exception as error:
         raise ExpressionEvaluationError(f"Failed to evaluate expression '{source}': {error}") from error
 
 
+@lru_cache(maxsize=256)
 def _parsed(source: str) -> ast.expr:
     """Return the tree of an expression that pyoco accepts; its levels are counted before any code recurses into it."""
     try:
@@ -130,10 +133,11 @@ def _too_deep() -> OutOfBoundsError:
 
 
 class _Walk:
-    """Evaluates a tree in Python's order, and checks the operands of operations whose result can be large."""
+    """Evaluates a tree in Python's order; the cost of each operation is checked before it is done."""
 
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(self, resolve: Resolve, cost: Cost) -> None:
         self._resolve = resolve
+        self._cost = cost
 
     def value(self, node: ast.AST) -> Any:  # noqa: ANN401 any value
         match node:
@@ -142,7 +146,7 @@ class _Walk:
             case ast.Call(ast.Name(root), [ast.Constant(str() as path)]):
                 return self._resolve(root, path)
             case ast.UnaryOp(op, operand):
-                return self.apply(_UNARY[type(op)], self.value(operand))
+                return self.unary(type(op), self.value(operand))
             case ast.BinOp(left, op, right):
                 return self.binary(type(op), self.value(left), self.value(right))
             case ast.BoolOp(op, operands):
@@ -155,15 +159,19 @@ class _Walk:
     def apply(self, function: Callable[..., Any], *operands: Any) -> Any:  # noqa: ANN401 any value
         return function(*operands)
 
+    def unary(self, op: type[ast.unaryop], operand: Any) -> Any:  # noqa: ANN401 any value
+        self._cost.before_unary(operand)
+        return self.apply(_UNARY[op], operand)
+
     def binary(self, op: type[ast.operator], left: Any, right: Any) -> Any:  # noqa: ANN401 any value
-        _check_growth(op, left, right)
+        self._cost.before_binary(op, left, right)
         return self.apply(_BINARY[op], left, right)
 
     def either(self, operands: list[ast.expr], *, wanted: bool) -> Any:  # noqa: ANN401 any value
         result = None
         for operand in operands:
             result = self.value(operand)
-            if bool(result) is wanted:
+            if self._cost.truth(result) is wanted:
                 break
         return result
 
@@ -171,8 +179,9 @@ class _Walk:
         result, one = None, self.value(left)
         for op, node in zip(ops, others, strict=True):
             other = self.value(node)
+            self._cost.before_comparison(type(op), one, other)
             result = self.apply(_COMPARISONS[type(op)], one, other)
-            if not result:
+            if not self._cost.truth(result):
                 break
             one = other
         return result
@@ -208,6 +217,10 @@ class _Check(_Walk):
             return _Unknown()
 
     @override
+    def unary(self, op: type[ast.unaryop], operand: Any) -> Any:
+        return operand if isinstance(operand, _Unknown) else super().unary(op, operand)
+
+    @override
     def binary(self, op: type[ast.operator], left: Any, right: Any) -> Any:
         if not isinstance(left, _Unknown) and not isinstance(right, _Unknown):
             return super().binary(op, left, right)
@@ -226,24 +239,3 @@ def _check_unknown(op: type[ast.operator], left: object, right: object) -> None:
         raise OutOfBoundsError("a text repeated a number of times that is not known")
     if op is ast.Mod and isinstance(left, str | bytes):
         raise OutOfBoundsError("a text with values put in")
-
-
-def _check_growth(op: type[ast.operator], left: Any, right: Any) -> None:  # noqa: ANN401 any value
-    """Refuse an operation on known operands whose result would be a very large number, text or list."""
-    if op is ast.Pow and isinstance(left, int) and isinstance(right, int):
-        if right > 0 and left.bit_length() * right > MAX_BITS and abs(left) > 1:
-            raise OutOfBoundsError("a power that is too large a number")
-    elif op is ast.Mult and isinstance(left, int) and isinstance(right, int):
-        if left.bit_length() + right.bit_length() > MAX_BITS:
-            raise OutOfBoundsError("a product that is too large a number")
-    elif op is ast.Mult:
-        items, times = (right, left) if isinstance(left, int) else (left, right)
-        if isinstance(items, str | bytes | list | tuple) and isinstance(times, int) and len(items) * times > MAX_LENGTH:
-            raise OutOfBoundsError("a text or list repeated too often")
-    elif op is ast.Add and isinstance(left, str | bytes | list | tuple) and isinstance(right, type(left)):
-        if len(left) + len(right) > MAX_LENGTH:
-            raise OutOfBoundsError("texts or lists that are too long together")
-    elif op is ast.Mod and isinstance(left, str | bytes):
-        pattern = left if isinstance(left, str) else left.decode("latin-1")
-        if len(pattern) > MAX_EXPONENT or _WIDE_FORMAT.search(pattern):
-            raise OutOfBoundsError("a text with values put in that is too long, or too wide")

@@ -17,6 +17,9 @@ from msgspec.structs import force_setattr
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.options import Choice, Number, Option, Seconds, Truth, Whole, number
 
+MAX_CRASHES: Final = 3
+"""After the deaths of so many workers a task is not called again, unless its options say otherwise."""
+
 
 @unique
 class Isolation(StrEnum):
@@ -145,7 +148,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     trigger: Trigger = Trigger.ALL
     isolation: Isolation = Isolation.AUTO
     interrupt: Interrupt = Interrupt.RAISE
-    max_crashes: int = 3
+    max_crashes: int = MAX_CRASHES
     """The task fails when this many workers have died while they ran it."""
     at_most_once: bool = False
     """Once it was started, the task is never called again, whatever happened to the call."""

@@ -18,6 +18,7 @@ from pyoco_server.flows.expressions import evaluate
 from pyoco_server.flows.forms import check_form
 from pyoco_server.flows.graph_language.arguments import expression
 from pyoco_server.flows.graph_language.ast import Word
+from pyoco_server.flows.operations import Cost
 from pyoco_server.flows.positions import SourcePosition
 
 ROOTS: Final = ("params", "results", "scratch", "artifacts", "loop", "loops")
@@ -63,13 +64,21 @@ def has_templates(prompt: Mapping[str, Any]) -> bool:
     return any(_TEMPLATE.search(text) for _, text in texts_of(prompt))
 
 
-def rendered(prompt: Mapping[str, Any], *, ctx: Mapping[str, Any], env: Mapping[str, Any]) -> JsonObject:
-    """Return the prompt with the values of its templates; PromptError names the template that has no value."""
+def rendered(
+    prompt: Mapping[str, Any], *, ctx: Mapping[str, Any], env: Mapping[str, Any], cost: Cost | None = None
+) -> JsonObject:
+    """Return the prompt with the values of its templates; PromptError names the template that has no value.
+
+    ElsewhereError if that costs too much, or needs code of users, where ``cost`` does not allow it.
+    """
+    cost = cost or Cost()
 
     def value_of(where: str, template: str) -> Any:  # noqa: ANN401 any JSON value
         source = _expression(where, template, None)
         try:
-            value = parse_object({"value": evaluate(source, ctx=ctx, env=env)})["value"]
+            found = evaluate(source, ctx=ctx, env=env, cost=cost)
+            cost.take(found)
+            value = parse_object({"value": found})["value"]
             msgspec.json.encode(value)  # keys with half a surrogate pair and very large integers cannot be written
         except (ValueError, RuntimeError, DecodeError) as error:
             raise PromptError(f"{where}: {{{{ {template.strip()} }}}} cannot be shown: {error}") from error

@@ -202,7 +202,8 @@ class _Encoder:
             if plainer is not value:
                 return self.encode(plainer, at, depth)
         if written is None:
-            raise NotTaggableError(value, at, "no tag covers it")
+            known = "it is too large, or has a part that no tag covers" if kind in tags.WRITERS else "no tag covers it"
+            raise NotTaggableError(value, at, known)
         return written
 
     def _dict(self, value: dict[Any, Any], at: str, depth: int) -> Any:  # noqa: ANN401
@@ -282,8 +283,7 @@ def _read_tuple(body: Any, part: Encode) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def _read_dict(body: Any, part: Encode) -> dict[Any, Any]:  # noqa: ANN401
-    read: dict[Any, Any] = {}
-    for pair in tags.listed(body):
-        key, item = tags.listed(pair)
-        read[part(key)] = part(item)
-    return read
+    pairs = [tags.listed(pair) for pair in tags.listed(body)]
+    keys = [part(key) for key, _ in pairs]
+    tags.check_hashes(keys)
+    return {key: part(item) for key, (_, item) in zip(keys, pairs, strict=True)}

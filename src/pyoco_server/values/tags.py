@@ -3,7 +3,8 @@
 import base64
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -22,6 +23,14 @@ Reader = Callable[[Any, Encode], Any]
 
 MAX_INT_BITS: Final = 14_000
 """Larger integers are not written as digits: Python itself refuses to read them."""
+MAX_DIGITS: Final = 4_300
+"""Of a Decimal: as many as Python reads of an integer."""
+MAX_EXPONENT: Final = 6_144
+"""Of a Decimal: that of IEEE 754's largest format. ``int()`` of a larger one takes any time and memory."""
+MAX_INDEX: Final = 2**63 - 1
+"""Of a range: as large as an index may be."""
+MOST_EQUAL_HASHES: Final = 100
+"""To add an element to a set takes a step for each one with the same hash."""
 
 _ESCAPED: Final = re.compile(
     r"(?:[ -\[\]-~]|\\(?:[\\nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U000[0-9a-f]{5}|U0010[0-9a-f]{4}))*"
@@ -44,6 +53,14 @@ def plainer(value: Any) -> Any:  # noqa: ANN401 any value
     if isinstance(value, list | tuple) and type(value) not in {list, tuple}:
         return [*value]
     return value
+
+
+def is_bounded(number: int | Decimal) -> bool:
+    """Is it a number that arithmetic and conversions do not take long with?"""
+    if isinstance(number, int):
+        return number.bit_length() <= MAX_INT_BITS
+    _, digits, exponent = number.as_tuple()
+    return len(digits) <= MAX_DIGITS and (isinstance(exponent, str) or abs(number.adjusted()) <= MAX_EXPONENT)
 
 
 def listed(body: Any) -> list[Any]:  # noqa: ANN401 any JSON
@@ -97,8 +114,15 @@ def _read_complex(body: Any, part: Encode) -> complex:  # noqa: ANN401
     return complex(float(real), float(imag))
 
 
+def _write_decimal(value: Decimal, _: Encode) -> Any:  # noqa: ANN401
+    return {"$decimal": str(value)} if is_bounded(value) else None
+
+
 def _read_decimal(body: Any, _: Encode) -> Decimal:  # noqa: ANN401
-    return Decimal(text_of(body))
+    text = text_of(body)
+    if len(text) <= 2 * MAX_DIGITS and is_bounded(read := Decimal(text)):
+        return read
+    raise ValueError(f"the Decimal has more than {MAX_DIGITS} digits, or an exponent beyond {MAX_EXPONENT}")
 
 
 def _write_fraction(value: Fraction, part: Encode) -> Any:  # noqa: ANN401
@@ -128,8 +152,35 @@ def _sorted(value: set[Any] | frozenset[Any], part: Encode) -> list[Any]:
     return sorted((part(item) for item in value), key=msgspec.json.encode)
 
 
+def _set_reader(kind: type[set[Any] | frozenset[Any]]) -> Reader:
+    def read(body: Any, part: Encode) -> set[Any] | frozenset[Any]:  # noqa: ANN401
+        items = part(listed(body))
+        check_hashes(items)
+        return kind(items)
+
+    return read
+
+
+def check_hashes(items: Collection[Any]) -> None:
+    """Refuse elements, or keys, of which so many have the same hash that to collect them takes very long."""
+    if len(items) > MOST_EQUAL_HASHES and max(Counter(map(hash, items)).values()) > MOST_EQUAL_HASHES:
+        raise ValueError(f"more than {MOST_EQUAL_HASHES} elements have the same hash")
+
+
+def _write_range(value: range, part: Encode) -> Any:  # noqa: ANN401
+    bounds = (value.start, value.stop, value.step)
+    return {"$range": [part(bound) for bound in bounds]} if _are_indexes(bounds) else None
+
+
+def _are_indexes(bounds: Iterable[Any]) -> bool:
+    return all(type(bound) is int and abs(bound) <= MAX_INDEX for bound in bounds)
+
+
 def _read_range(body: Any, part: Encode) -> range:  # noqa: ANN401
-    return range(*part(listed(body)))
+    bounds = part(listed(body))
+    if not _are_indexes(bounds):
+        raise ValueError(f"expected integers up to {MAX_INDEX}")
+    return range(*bounds)
 
 
 # --- Times -----------------------------------------------------------------------------------------------------------
@@ -209,13 +260,13 @@ WRITERS: Final[dict[type, Writer]] = {
     float: _write_float,
     str: _write_text,
     complex: _write_complex,
-    Decimal: lambda value, _: {"$decimal": str(value)},
+    Decimal: _write_decimal,
     Fraction: _write_fraction,
     bytes: lambda value, _: {"$bytes": _base64(value)},
     bytearray: lambda value, _: {"$bytearray": _base64(value)},
     set: lambda value, part: {"$set": _sorted(value, part)},
     frozenset: lambda value, part: {"$frozenset": _sorted(value, part)},
-    range: lambda value, part: {"$range": [part(value.start), part(value.stop), part(value.step)]},
+    range: _write_range,
     datetime: _time_writer("$datetime"),
     time: _time_writer("$time"),
     date: lambda value, _: {"$date": value.isoformat()},
@@ -233,8 +284,8 @@ READERS: Final[dict[str, Reader]] = {
     "$fraction": _read_fraction,
     "$bytes": _read_bytes,
     "$bytearray": lambda body, part: bytearray(_read_bytes(body, part)),
-    "$set": lambda body, part: set(part(listed(body))),
-    "$frozenset": lambda body, part: frozenset(part(listed(body))),
+    "$set": _set_reader(set),
+    "$frozenset": _set_reader(frozenset),
     "$range": _read_range,
     "$datetime": _time_reader(datetime),
     "$time": _time_reader(time),

@@ -7,6 +7,7 @@ code that never returns stops only its run, and code that ends the process count
 import enum
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import msgspec
 import pytest
 from pyoco import Flow  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.core.models import Task  # type: ignore[import-untyped]
-from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
+from pyoco.dsl.syntax import TaskWrapper, switch  # type: ignore[import-untyped]
+from typing_extensions import override
 
 from pyoco_server import Engine, options, wait
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.registries import MemoryOutputStore
-from pyoco_server.core.payloads import NodeStarted, NodeWaiting
+from pyoco_server.core import Event
+from pyoco_server.core.payloads import ExecutionFailed, NodeProgressReported, NodeStarted, NodeWaiting
 from pyoco_server.engine import RunResult
 from tests.app.runtime.flows import Calls, wait_until
 from tests.app.runtime.leaving import RUN, Left, Make
@@ -235,3 +238,143 @@ def test_a_result_that_cannot_be_loaded_fails_the_task_that_reads_it(seen: Seen)
     error = dict(result.state.nodes["use"].error or {})
     assert (result.status, error["code"], set(seen.starts)) == ("FAILED", "RESULT_LOST", {1})
     assert "it cannot be loaded here: RuntimeError: it cannot be read" in error["message"]
+
+
+# --- Blocks and waits ------------------------------------------------------------------------------------------------
+
+
+class Choice:
+    """An object whose every method is code of the user."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __reduce__(self) -> Any:  # type: ignore[explicit-override]
+        note()
+        return remake, (self.value,)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        note()
+        return self.value == other
+
+    @override
+    def __hash__(self) -> int:
+        note()
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        note()
+        return True
+
+    @override
+    def __repr__(self) -> str:
+        note()
+        return "a choice"
+
+    def __getattr__(self, name: str) -> int:
+        note()
+        if name != "two":
+            raise AttributeError(name)
+        return 2
+
+
+def remake(value: int) -> Choice:
+    note()
+    return Choice(value)
+
+
+class Items(list[Any]):
+    """A list whose methods are code of the user."""
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        note()
+        return super().__iter__()
+
+    @override
+    def __len__(self) -> int:
+        note()
+        return super().__len__()
+
+
+BLOCKS: dict[str, tuple[Callable[[], Any], Callable[[TaskWrapper], Any]]] = {
+    "switch": (lambda: Choice(1), lambda use: switch("$ctx.results.make")[1 >> use]),
+    "comparison": (
+        lambda: Choice(1),
+        lambda use: switch("$ctx.results.make == 1 and not not $ctx.results.make")[True >> use],
+    ),
+    "part": (lambda: Choice(1), lambda use: switch("$ctx.results.make.two")[2 >> use]),
+    "inside": (lambda: {"a": [Choice(1)]}, lambda use: switch("1 in $ctx.results.make.a")[True >> use]),
+    "for_each": (lambda: Items([1]), lambda use: use["$ctx.results.make as item"]),
+    "items": (lambda: [Choice(1)], lambda use: use["$ctx.results.make as item"]),
+    "until": (lambda: Choice(1), lambda use: use % ("$ctx.results.make", 3)),
+    "large": (lambda: [1.5] * 20_000, lambda use: switch("2 in $ctx.results.make")[False >> use]),
+}
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True], ids=["here", "taken over"])
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_block_evaluates_in_a_thread_what_needs_code_of_users(kind: str, is_taken_over: bool, seen: Seen) -> None:
+    value, block = BLOCKS[kind]
+    calls = Calls()
+    use = calls.task("use", 1)
+    flow = Flow("b") >> calls.task("make", lambda _: value()) >> wait("ok") >> block(use) >> wait("then") >> block(use)
+    result, events = parked_twice(flow, is_taken_over=is_taken_over)
+    assert result.status == "COMPLETED", result.state
+    assert calls.count("use") >= 2
+    assert (kind == "large") is not bool(seen.threads)
+    notes = [(name_of(event), event.payload.extra["evaluating"]) for event in events if is_evaluation(event)]
+    assert notes[::2] == [(name, True) for name, _ in notes[::2]]
+    assert notes[1::2] == [(name, False) for name, _ in notes[::2]]
+
+
+def is_evaluation(event: Event) -> bool:
+    return isinstance(event.payload, NodeProgressReported) and "evaluating" in event.payload.extra
+
+
+def name_of(event: Event) -> str:
+    return str(getattr(event.payload, "node_id", ""))
+
+
+def parked_twice(flow: Flow, *, is_taken_over: bool) -> tuple[RunResult, list[Event]]:
+    """Run a flow through its waits ``ok`` and ``then``, each in another process if ``is_taken_over``."""
+    log, store = MemoryEventLog(), MemoryOutputStore()
+    engine = Engine(log=log, outputs=store)
+    try:
+        engine.start(flow, run_id=RUN)
+        for node_id in ("ok", "then"):
+            wait_until(partial(waits_at, engine, node_id))
+            if is_taken_over:
+                log = MemoryEventLog.load(log.dump())
+                engine.close()
+                engine = Engine(log=log, outputs=store)
+                engine.take_up(flow, RUN)
+            engine.resume(RUN, node_id)
+        return engine.wait(RUN), engine.events(RUN)
+    finally:
+        engine.close()
+
+
+def waits_at(engine: Engine, node_id: str) -> bool:
+    """Does the run wait there, or has it ended?"""
+    ends = (NodeWaiting, ExecutionFailed)
+    return any(isinstance(event.payload, ends) and name_of(event) in {node_id, ""} for event in engine.events(RUN))
+
+
+@pytest.mark.parametrize("template", ["{{ results.make.two }}", "it is {{ results.make.two }}"])
+def test_a_prompt_is_rendered_in_a_thread_if_that_needs_code_of_users(template: str, seen: Seen) -> None:
+    calls = Calls()
+    flow = (
+        Flow("p")
+        >> calls.task("make", lambda _: Choice(1))
+        >> wait("ok", prompt={"question": template})
+        >> wait("then")
+    )
+    result, events = parked_twice(flow, is_taken_over=True)
+    (asked,) = [event.payload for event in events if isinstance(event.payload, NodeWaiting) and name_of(event) == "ok"]
+    assert (result.status, asked.prompt) == (
+        "COMPLETED",
+        {"question": template.replace("{{ results.make.two }}", "2") if "it" in template else 2},
+    )
+    assert seen.threads

@@ -47,14 +47,14 @@ from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.flows.expressions import evaluate
 from pyoco_server.flows.limits import NO_LIMITS, RunLimits, RunTooLargeError
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
+from pyoco_server.flows.operations import Cost, ElsewhereError
 from pyoco_server.flows.plan import block_type, name_steps, task_node
 from pyoco_server.values.errors import ResultLostError, lost_behind
-from pyoco_server.values.lazy import value_of
 
 DEFAULT_MAX_ITER = 1_000
 
-Evaluate = Callable[[str, Callable[[], Any]], Awaitable[Any]]
-"""Evaluates for the node of that id; lost results that the function reads are computed first if they may be."""
+Evaluate = Callable[[str, Callable[[Cost], Any]], Awaitable[Any]]
+"""Evaluates for the node of that id, on the loop or in a thread; lost results are computed first if they may be."""
 
 
 class ChildNodes(Protocol):
@@ -129,13 +129,14 @@ class Blocks:
     async def walk_inside(self, node_id: str, *, children: ChildNodes, evaluate: Evaluate) -> None:
         """Make the steps known that are inside the finished block around a node: run its code, which calls nothing.
 
-        All in it is decided, and its nodes have ended. Nothing becomes known if a decision of the block is lost.
+        All in it is decided, and its nodes have ended. Nothing becomes known if a decision of the block is lost, or if
+        ``evaluate`` may not load it.
         """
         steps = self.commands.steps
         around = [known for known in steps if node_id.startswith((f"{known}[", f"{known}/"))]
         for block in sorted(around, key=len)[:1]:
             if self.execution.state.nodes[block].status is NodeStatus.SUCCEEDED:
-                with contextlib.suppress(ResultLostError):
+                with contextlib.suppress(ResultLostError, ElsewhereError):
                     await BlockRun(self, block, self.place(block), children, evaluate, walked=node_id).run(steps[block])
 
 
@@ -201,11 +202,12 @@ class BlockRun:
             raise min(isolated, key=lambda failure: order.index(failure.node.node_id))
 
     async def _switch(self, block: Switch) -> None:
-        value = await self._decide_once("on", lambda: self._value_of(block.on, self._place))
-        for case in block.cases:
-            if case.value == value:
-                await self._body(self.node_id, case.body, self._place)
-                return
+        value = await self._decide_once("on", lambda cost: self._value_of(block.on, self._place, cost))
+        values = [case.value for case in block.cases]
+        chosen = await self._evaluate(self.node_id, lambda cost: cost.place_of(value, values))
+        if chosen is not None:
+            await self._body(self.node_id, block.cases[chosen].body, self._place)
+            return
         if block.default is None:
             raise BlockFailedError(SwitchNoMatch(block.on))
         await self._body(self.node_id, block.default, self._place)
@@ -215,7 +217,7 @@ class BlockRun:
         if isinstance(source, int):
             count: Any = source
         else:
-            count = await self._decide_once("count", lambda: self._value_of(source, self._place))
+            count = await self._decide_once("count", lambda cost: cost.count(self._value_of(source, self._place, cost)))
         if not isinstance(count, int):
             raise BlockFailedError(TypeError("Repeat count must evaluate to an integer."))
         if count < 0:
@@ -227,7 +229,7 @@ class BlockRun:
             await self._round(index, block.body, self._place.inside(frame), rounds)
 
     async def _for_each(self, block: ForEach) -> None:
-        items = await self._decide_once("over", lambda: self._value_of(block.over, self._place))
+        items = await self._decide_once("over", lambda cost: cost.items(self._value_of(block.over, self._place, cost)))
         if not isinstance(items, list | tuple):
             raise BlockFailedError(TypeError("ForEach source must evaluate to a list or tuple."))
         self._check_rounds(len(items))
@@ -257,7 +259,9 @@ class BlockRun:
         raise BlockFailedError(UntilMaxIterationsExceeded(block.condition, limit))
 
     async def _holds(self, index: int, condition: str, place: Place) -> bool:
-        decided = await self._decide_once(f"round {index}", lambda: bool(self._value_of(condition, place)))
+        decided = await self._decide_once(
+            f"round {index}", lambda cost: cost.truth(self._value_of(condition, place, cost))
+        )
         return bool(decided)
 
     def _check_rounds(self, rounds: int) -> None:
@@ -357,7 +361,7 @@ class BlockRun:
 
     # --- Decisions ---------------------------------------------------------------------------------------------------
 
-    async def _decide_once(self, key: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 any value
+    async def _decide_once(self, key: str, decide: Callable[[Cost], Any]) -> Any:  # noqa: ANN401 any value
         """What the block decided about ``key``: as the log has it, or decided now and recorded.
 
         Results change while a block runs, and a process that runs its code again must come to the same decisions. So
@@ -365,7 +369,8 @@ class BlockRun:
         """
         blocks, node_id = self._blocks, self.node_id
         if (node_id, key) in blocks.keeper.decisions:
-            return value_of(blocks.keeper.decisions[node_id, key])
+            decided = blocks.keeper.decisions[node_id, key]
+            return await self._evaluate(node_id, lambda cost: cost.read(decided))
         value = await self._evaluate(node_id, decide)
 
         async def record(output: JsonObject) -> bool:
@@ -377,10 +382,12 @@ class BlockRun:
         await blocks.recorder.store(blocks.keeper.owner(node_id, key), value, record)
         return value
 
-    def _value_of(self, source: str, place: Place) -> Any:  # noqa: ANN401 an expression has any value
+    def _value_of(self, source: str, place: Place, cost: Cost) -> Any:  # noqa: ANN401 an expression has any value
         context = self._blocks.scope.context(place)
         try:
-            return evaluate(source, ctx=context.expression_data(), env=context.env_data())
+            return evaluate(source, ctx=context.expression_data(), env=context.env_data(), cost=cost)
+        except ElsewhereError:
+            raise
         except Exception as error:  # whatever an expression of the flow's author raises
             raise lost_behind(error) or BlockFailedError(error) from error
 

@@ -313,8 +313,8 @@ class RunDriver:
 
         def decision(state: ExecutionState) -> Commit:
             node, extra, me = state.nodes[node_id], {}, self._commands.worker_mark
-            if isinstance(step, TaskStep) and step.task.wait is None and node.is_at_work:
-                error = self._crashes.verdict(node, step.task, me)
+            if self._crashes.is_running_code(node, step):
+                error = self._crashes.verdict(node, step, me)
                 if error is not None:
                     fields: dict[str, Any] = {"attempt": attempt - 1, "error": error, "retryable": False}
                     failing = self._commands.command(FailNode, node_id, **fields)

@@ -28,7 +28,7 @@ from pyoco_server.app.runtime.attempt import (
 )
 from pyoco_server.app.runtime.context import RunScope
 from pyoco_server.app.runtime.control_flow import Blocks, ChildNodes
-from pyoco_server.app.runtime.crashes import HANDED_BACK
+from pyoco_server.app.runtime.crashes import EVALUATING, HANDED_BACK
 from pyoco_server.app.runtime.execution import Execution
 from pyoco_server.app.runtime.node_commands import NodeCommands, OutcomeRecorder
 from pyoco_server.app.runtime.outputs import Outputs
@@ -43,6 +43,7 @@ from pyoco_server.errors import InvalidInputError
 from pyoco_server.flows.errors import FlowError
 from pyoco_server.flows.limits import NO_LIMITS, RunLimits, RunTooLargeError
 from pyoco_server.flows.model import Isolation, TaskSpec, TaskStep, WaitSpec
+from pyoco_server.flows.operations import Cost, ElsewhereError
 from pyoco_server.flows.prompts import has_templates, rendered
 from pyoco_server.logs import log_error
 from pyoco_server.values.codec import received
@@ -163,7 +164,7 @@ class NodeExecutor:
     async def _wait(self, node_id: str, wait: WaitSpec, children: ChildNodes, attempt: int) -> None:
         """Put a node to wait, unless the commit that started it did: it may have been resumed since."""
         try:
-            prompt = await self._evaluate(children, node_id, lambda: self._rendered(node_id, wait))
+            prompt = await self._evaluate(children, node_id, lambda cost: self._rendered(node_id, wait, cost))
         except (FlowError, ResultLostError) as error:
             await self._recorder.fail(node_id, describe(error), attempt=attempt)
             return
@@ -181,12 +182,12 @@ class NodeExecutor:
         if given is not None:
             await self.end_wait(node_id, given, attempt=attempt)
 
-    def _rendered(self, node_id: str, wait: WaitSpec) -> Mapping[str, object]:
+    def _rendered(self, node_id: str, wait: WaitSpec, cost: Cost) -> Mapping[str, object]:
         if self._execution.state.nodes[node_id].status is NodeStatus.WAITING or not has_templates(wait.prompt):
             return wait.prompt
         context = self._scope.context(self._blocks.place(node_id))
         try:
-            return rendered(wait.prompt, ctx=context.expression_data(), env=context.env_data())
+            return rendered(wait.prompt, ctx=context.expression_data(), env=context.env_data(), cost=cost)
         except FlowError as error:
             raise lost_behind(error) or error from error
 
@@ -283,14 +284,55 @@ class NodeExecutor:
         """Forget the call, which has ended."""
         del self._calls[node_id]
 
-    async def _evaluate(self, children: ChildNodes, node_id: str, look: Callable[[], T]) -> T:
-        """Return ``look()``; lost results that it reads are computed first if they may be."""
-        return await self._lost_results(children).look(node_id, look) if self._keeper.deferred else look()
+    async def _evaluate(self, children: ChildNodes, node_id: str, look: Callable[[Cost], T]) -> T:
+        """Return what ``look`` does; lost results that it reads are computed first if they may be.
+
+        What is expensive, or needs code of users, is done in a thread. The log then says so before, so that a crash
+        counts as one of the node. TooLateError if the log does not accept that.
+        """
+
+        async def here() -> T:
+            return look(Cost.on_loop())
+
+        async def in_thread() -> T:
+            return await self._recorder.aside(lambda: look(Cost()))
+
+        def looked(where: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+            return self._lost_results(children).look(node_id, where) if self._keeper.deferred else where()
+
+        try:
+            return await looked(here)
+        except ElsewhereError:
+            attempt = self._execution.state.nodes[node_id].attempt
+        await self._note_evaluating(node_id, attempt, is_begun=True)
+        found = await looked(in_thread)
+        await self._note_evaluating(node_id, attempt, is_begun=False)
+        return found
+
+    async def _walk_inside(self, children: ChildNodes, node_id: str, *, is_started: bool) -> None:
+        """Make the steps inside the finished block around a node known; ``is_started``: is there a node that needs it?
+
+        Then that node counts a crash, should a decision of the block be a value whose code runs when it is loaded.
+        """
+
+        async def evaluate(_: str, look: Callable[[Cost], T]) -> T:
+            try:
+                return look(Cost.on_loop())
+            except ElsewhereError:
+                if not is_started:
+                    raise
+            return await self._recorder.aside(lambda: look(Cost()))
+
+        await self._blocks.walk_inside(node_id, children=children, evaluate=evaluate)
+
+    async def _note_evaluating(self, node_id: str, attempt: int, *, is_begun: bool) -> None:
+        extra = {EVALUATING: is_begun}
+        if not await self._recorder.report(ReportNodeProgress, node_id, attempt=attempt, extra=extra):
+            raise TooLateError(f"attempt {attempt} of '{node_id}' is over")
 
     def _lost_results(self, children: ChildNodes) -> Recomputer:
         """Made only when it is needed: it refers to this object, which refers to it."""
         if self._recomputer is None:
-            evaluate = functools.partial(self._evaluate, children)
             self._recomputer = Recomputer(
                 self,
                 self._execution,
@@ -298,7 +340,7 @@ class NodeExecutor:
                 self._keeper,
                 self._recorder,
                 executor=self._executor,
-                walk_inside=functools.partial(self._blocks.walk_inside, children=children, evaluate=evaluate),
+                walk_inside=functools.partial(self._walk_inside, children),
                 fence=self._fence,
                 chance=self._chance,
             )

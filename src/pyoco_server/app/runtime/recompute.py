@@ -34,6 +34,14 @@ class CodeLackedError(PyocoServerError):
         self.task = task
 
 
+class WalkInside(Protocol):
+    """Makes the steps known that are inside the finished block around a node."""
+
+    async def __call__(self, node_id: str, *, is_started: bool) -> None:
+        """``is_started``: has the node that needs them started, so that values may be loaded?"""
+        ...
+
+
 class TaskCaller(Protocol):
     """Makes calls of tasks; what ``NodeExecutor`` provides."""
 
@@ -62,11 +70,10 @@ class Recomputer:
         recorder: OutcomeRecorder,
         *,
         executor: TaskExecutor,
-        walk_inside: Callable[[str], Awaitable[None]],
+        walk_inside: WalkInside,
         fence: StartFence | None,
         chance: random.Random,
     ) -> None:
-        """``walk_inside`` makes the steps known that are inside the finished block around a node."""
         self._caller = caller
         self._execution = execution
         self._commands = commands
@@ -91,19 +98,20 @@ class Recomputer:
             pausing.cancel()
         return bool(under_way) or pausing is not None
 
-    async def look(self, needing: str, look: Callable[[], T]) -> T:
-        """Return ``look()``; results it misses are computed first.
+    async def look(self, needing: str, look: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``look`` does; results it misses are computed first.
 
         ResultLostError for one that may not be computed, CodeLackedError for one whose function is missing here.
         """
         tried: set[str] = set()
         while True:
             try:
-                return look()
+                return await look()
             except ResultLostError as lost:
                 node_id = lost.node_id
                 if node_id is None or node_id in tried:
                     raise
+                self._keeper.lose(lost)
             tried.add(node_id)
             async with self._lock:
                 await self._make_available(needing, (), node_id)
@@ -136,7 +144,7 @@ class Recomputer:
 
     async def _lacks(self, needing: str, chain: tuple[str, ...], attempt: TaskCall) -> str | None:
         for lost in self._needed(needing, chain, attempt):
-            task = await self._repeatable(lost, chain)
+            task = await self._repeatable(lost, chain, is_started=False)
             if task is None:
                 continue
             inner = (*chain, lost)
@@ -161,12 +169,12 @@ class Recomputer:
                 tried.add(node_id)
                 await self._make_available(needing, chain, node_id)
 
-    async def _repeatable(self, lost: str, chain: tuple[str, ...]) -> TaskSpec | None:
+    async def _repeatable(self, lost: str, chain: tuple[str, ...], *, is_started: bool = True) -> TaskSpec | None:
         """Return the task of a result that is lost and may be computed again."""
         if lost not in self._keeper.deferred or lost in chain:
             return None
         if lost not in self._commands.steps:
-            await self._walk_inside(lost)
+            await self._walk_inside(lost, is_started=is_started)
         step = self._commands.steps.get(lost)
         return step.task if isinstance(step, TaskStep) and step.task.recompute else None
 

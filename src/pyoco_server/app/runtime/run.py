@@ -270,7 +270,7 @@ class Run:
                 if (
                     node.is_at_work
                     and node.worker_id == self._services.worker_mark
-                    and self._commands.is_task(node.node_id)
+                    and self._crashes.is_running_code(node, self._commands.steps.get(node.node_id))
                 ):
                     returned = self._commands.command(
                         ReportNodeProgress, node.node_id, attempt=node.attempt, extra={HANDED_BACK: True}
