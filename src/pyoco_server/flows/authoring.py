@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from pyoco.core.models import Task  # type: ignore[import-untyped]  # pyoco ships no type information
 from pyoco.dsl.syntax import TaskWrapper  # type: ignore[import-untyped]
 
@@ -12,7 +13,7 @@ from pyoco_server.flows.errors import AnswerError, FlowError
 from pyoco_server.flows.forms import check_answer
 from pyoco_server.flows.model import TASK_OPTIONS, Backoff, Interrupt, Isolation, WaitSpec, check_at_most_once
 from pyoco_server.flows.options import seconds, text
-from pyoco_server.flows.prompts import check_prompt, has_templates
+from pyoco_server.flows.prompts import LARGEST_PROMPT, check_prompt, has_templates
 
 _NOTHING: Final = object()
 LONGEST_WAIT_SEC: Final = 10 * 366 * 24 * 3600
@@ -48,6 +49,10 @@ def wait(
         parse_object({"prompt": prompt, "default": None if default is _NOTHING else default})
     except DecodeError as error:
         raise FlowError(f"wait({name!r}): prompt and default must be JSON: {error}") from error
+    if len(msgspec.json.encode(None if default is _NOTHING else default)) > LARGEST_PROMPT:
+        raise FlowError(
+            f"wait({name!r}): default: it has more than {LARGEST_PROMPT} bytes; return it from a task instead"
+        )
     asked = {"text": prompt} if isinstance(prompt, str) else dict(prompt or {})
     _check_prompt(name, asked, default)
     waiting = Task(func=_never_called, name=name)

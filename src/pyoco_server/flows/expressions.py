@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from pyoco_server.flows.errors import OutOfBoundsError
 from pyoco_server.flows.operations import MAX_EXPONENT, Cost, ElsewhereError
+from pyoco_server.values.errors import USER_CODE_ERRORS, text_of
 
 MAX_LEVELS = 64
 
@@ -106,8 +107,8 @@ def evaluate(source: str, *, ctx: Mapping[str, Any], env: Mapping[str, Any], cos
         return _Walk(resolve, cost).value(tree)
     except ElsewhereError:
         raise
-    except Exception as error:
-        raise ExpressionEvaluationError(f"Failed to evaluate expression '{source}': {error}") from error
+    except USER_CODE_ERRORS as error:
+        raise ExpressionEvaluationError(f"Failed to evaluate expression '{source}': {text_of(error)}") from error
 
 
 @lru_cache(maxsize=256)

@@ -33,7 +33,9 @@ LARGEST_PROMPT: Final = 65_536
 
 
 def check_prompt(prompt: Mapping[str, Any]) -> None:
-    """Refuse a prompt with a template that cannot be evaluated, or an invalid schema: FlowError."""
+    """Refuse a prompt that is too large, has a template that cannot be evaluated, or an invalid schema: FlowError."""
+    if len(msgspec.json.encode(prompt)) > LARGEST_PROMPT:
+        raise PromptError(f"prompt: it has more than {LARGEST_PROMPT} bytes; ask with less text")
     for where, text in texts_of(prompt):
         for template in _TEMPLATE.findall(text):
             if root_of(template) in ROOTS or template.strip().startswith(("$", "env.")):

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pyoco_server.logs.redaction import HIDDEN, is_secret, without_secrets
+from pyoco_server.texts import shortened
 
 DEEPEST: Final = 8
 MOST_ITEMS: Final = 1000
 LONGEST_REPR: Final = 2000
+LONGEST_LOGGED: Final = 32_000
 LARGEST_INT: Final = 2**256
 """Python refuses to write integers of thousands of digits, and few readers could take them."""
 
@@ -24,12 +26,12 @@ def safe_repr(value: object) -> str:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 (a broken __repr__ must not prevent the line)
         return f"<{type(value).__name__} without a repr: {type(error).__name__}>"
-    return clean(text if len(text) <= LONGEST_REPR else f"{text[:LONGEST_REPR]}… ({len(text)} characters)")
+    return clean(shortened(text, LONGEST_REPR))
 
 
 def clean(text: str) -> str:
-    """Return a text without secrets that can be encoded: half a surrogate pair becomes an escape."""
-    return without_secrets(text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    """Return a text without secrets that can be encoded, shortened: half a surrogate pair becomes an escape."""
+    return shortened(without_secrets(text), LONGEST_LOGGED)
 
 
 class _Converter:

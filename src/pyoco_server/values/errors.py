@@ -3,15 +3,16 @@
 from typing import Final
 
 from pyoco_server.errors import InvalidInputError, PyocoServerError
+from pyoco_server.texts import shortened
 
 USER_CODE_ERRORS: Final = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code of users may raise while a value of theirs is read, stored or shown; none of it may end the worker."""
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error; code of users writes it, and may raise instead."""
+    """Return the text of an error, shortened; code of users writes it, and may raise instead."""
     try:
-        return str(error)
+        return shortened(str(error))
     except USER_CODE_ERRORS:  # an error that cannot be shown is still an error
         return f"a {type(error).__name__} that cannot be shown"
 

@@ -38,6 +38,7 @@ from pyoco_server.app.snapshots.status import RunStatus, cancel_mode, is_parked,
 from pyoco_server.app.snapshots.writer import SnapshotWriter
 from pyoco_server.core import Actor, ActorKind, CancelMode, ExecutionState, NodeStatus
 from pyoco_server.logs import log_context, log_error
+from pyoco_server.values.errors import text_of
 from pyoco_server.worker.active_run import LOOK_SEC, ActiveRun, PacedSnapshot
 from pyoco_server.worker.flow_source import FlowNotFoundError, FlowSource, NoFlow, Resolved
 from pyoco_server.worker.hand_over import candidates
@@ -157,7 +158,7 @@ class JobHandler:
             raise
         except FlowNotFoundError as error:
             log_error(_log, error.err_id or "ERR-PYOCO-0006", action="flow_not_found", exc=error, one_line=True)
-            failure = (DeadReason.FLOW_NOT_FOUND, error.code, str(error))
+            failure = (DeadReason.FLOW_NOT_FOUND, error.code, text_of(error))
             return await self._begin_without_flow(job, known, delivery, failure)
         except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's code raises when asked for a flow
             log_error(_log, "ERR-PYOCO-0007", action="flow_not_loaded", exc=error)

@@ -12,6 +12,7 @@ from pyoco_server.app.ports import LOG_STATUS
 from pyoco_server.app.snapshots.codec import LONGEST_TEXT, fitted
 from pyoco_server.app.snapshots.projection import RunProjection
 from pyoco_server.core import initial_state
+from pyoco_server.texts import shortened
 from pyoco_server.worker.settlement import Ack
 from tests.app.runtime.flows import Calls
 from tests.worker.faulty import Fault
@@ -94,7 +95,7 @@ def test_a_snapshot_that_is_still_too_large_is_logged_and_cut(
     assert len(body) <= 4_096
     assert {name: small[name] for name in NEVER_LEFT_OUT} == {name: whole[name] for name in NEVER_LEFT_OUT}
     assert [entry["node_id"] for entry in small["waiting"]] == [entry["node_id"] for entry in whole["waiting"]]
-    assert small["error"] is None or (small["error"] == whole["error"][:LONGEST_TEXT])
+    assert small["error"] is None or (small["error"] == shortened(whole["error"], LONGEST_TEXT))
     [record] = caplog.records
     assert (record.__dict__["err_id"], record.__dict__["run_id"]) == ("ERR-PYOCO-0010", "run-1")
 

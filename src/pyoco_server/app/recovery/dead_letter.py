@@ -18,6 +18,8 @@ from pyoco_server.core import ExecutionState
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.logs import log_error
 from pyoco_server.messages import CATALOGUE
+from pyoco_server.texts import shortened
+from pyoco_server.values.errors import text_of
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         entry: JsonObject = {
             "timestamp": now,
             "reason": self.reason.value,
-            "error": self.error,
+            "error": None if self.error is None else shortened(self.error),
             "err_id": catalogued.err_id,
             "msg_id": catalogued.msg_id,
             "message": catalogued.ja,
@@ -120,8 +122,10 @@ async def reject_invalid_job(error: InvalidJobError, fail_run: FailRun) -> DeadL
     log_error(_log, "ERR-PYOCO-0012", action="invalid_job", exc=error, run_id=error.run_id)
     if error.run_id is not None:
         given = RunInput(flow_name=error.flow_name or "unknown")
-        await fail_run(error.run_id, given, RunFailure("INVALID_JOB", "invalid job", str(error)))
-    return DeadLetter(reason=DeadReason.INVALID_JOB, error=str(error), run_id=error.run_id, flow_name=error.flow_name)
+        await fail_run(error.run_id, given, RunFailure("INVALID_JOB", "invalid job", text_of(error)))
+    return DeadLetter(
+        reason=DeadReason.INVALID_JOB, error=text_of(error), run_id=error.run_id, flow_name=error.flow_name
+    )
 
 
 def used_up(state: ExecutionState, times_delivered: int) -> str:

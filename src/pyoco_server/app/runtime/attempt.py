@@ -8,7 +8,7 @@ import functools
 import random
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -20,11 +20,11 @@ from pyoco_server.app.ports.task_executor import CallOverdueError, CallWatch
 from pyoco_server.app.runtime.argument_binding import arguments, by_position, lost_arguments, refuse_unfit, shape_of
 from pyoco_server.app.runtime.argument_loading import ArgumentLostError, LoadingCall, loaded, read_all
 from pyoco_server.app.runtime.context import TaskContext
-from pyoco_server.app.runtime.outputs import writable
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import TaskInterrupted
 from pyoco_server.flows.limits import RUN_TOO_LARGE, RunTooLargeError
 from pyoco_server.flows.model import Backoff, BackoffKind, Interrupt, Isolation, TaskSpec
+from pyoco_server.texts import LONGEST_TRACE, shortened
 from pyoco_server.values.errors import ResultLostError, lost_behind, text_of
 from pyoco_server.values.lazy import is_deferred, unread_in
 
@@ -52,8 +52,18 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 Outcome = Succeeded | Failed | Stopped
+LONGEST_CODE: Final = 200
+"""Characters that are kept of the name of an exception's class."""
 RESULT_LOST: Final = "RESULT_LOST"
 """The code of a node that failed because it needed a result that is lost."""
+
+
+Aside = Callable[[Callable[[], JsonObject]], Awaitable[JsonObject]]
+
+
+async def here(call: Callable[[], JsonObject]) -> JsonObject:
+    """Make a call where it is awaited."""
+    return call()
 
 
 class TaskCall:
@@ -62,11 +72,15 @@ class TaskCall:
     Use once; ``run`` may be repeated while an argument cannot be loaded, since the function was not called.
     """
 
-    def __init__(self, task: TaskSpec, function: Function, context: TaskContext, executor: TaskExecutor) -> None:
+    def __init__(
+        self, task: TaskSpec, function: Function, context: TaskContext, executor: TaskExecutor, aside: Aside = here
+    ) -> None:
+        """``aside`` runs code of users that is not the task's function, such as the one that writes an error's text."""
         self._task = task
         self._function = function
         self._context = context
         self._executor = executor
+        self._aside = aside
         self._watch = CallWatch(context.shield(), task.interrupt)
         """Of the newest use of the executor."""
         self._runner: asyncio.Task[Any] | None = None
@@ -87,11 +101,22 @@ class TaskCall:
             raise RuntimeError("an attempt runs in an asyncio task")
         self._runner, cancels_before = runner, runner.cancelling()
         try:
-            return Succeeded(await self._call())
+            return await self._outcome()
         except asyncio.CancelledError as error:
             if runner.cancelling() > cancels_before + self._cancels:
                 raise
             return Stopped() if self._asked else Failed(describe(error))
+        finally:
+            self._runner = None
+            self._context.fall_silent()
+            for _ in range(self._cancels):
+                runner.uncancel()
+
+    async def _outcome(self) -> Outcome:
+        try:
+            return Succeeded(await self._call())
+        except asyncio.CancelledError:
+            raise
         except CallOverdueError:
             message = f"task '{self._task.name}' exceeded its timeout of {self._task.timeout_sec} s"
             return Failed({"code": "TIMEOUT", "message": message})
@@ -102,12 +127,7 @@ class TaskCall:
         except TaskInterrupted as error:
             return Stopped() if self._asked else Failed(describe(error))
         except BaseException as error:  # noqa: BLE001 whatever the user's code raises is its failure, not ours
-            return Failed(describe(error))
-        finally:
-            self._runner = None
-            self._context.fall_silent()
-            for _ in range(self._cancels):
-                runner.uncancel()
+            return Failed(await self._aside(functools.partial(describe, error)))
 
     def ask_to_stop(self) -> None:
         """Interrupt the function: it may still clean up. One that only wants the flag sees no more than that.
@@ -193,15 +213,19 @@ def _users_part(frames: TracebackType | None) -> TracebackType | None:
 
 
 def describe(error: BaseException) -> JsonObject:
-    """Return what the log keeps of an exception; of errors of our own that users cause, it needs no traceback."""
+    """Return what the log keeps of an exception; of errors of our own that users cause, it needs no traceback.
+
+    Runs code of users, which writes the text.
+    """
     if isinstance(error, ResultLostError):
         detail = {"task": error.task, "nodeId": error.node_id}
-        return {"code": RESULT_LOST, "message": _text_of(error), "detail": detail}
+        return {"code": RESULT_LOST, "message": text_of(error), "detail": detail}
     if isinstance(error, RunTooLargeError):
-        return {"code": RUN_TOO_LARGE, "message": _text_of(error), "detail": {}}
+        return {"code": RUN_TOO_LARGE, "message": text_of(error), "detail": {}}
     remote = getattr(error, "remote_traceback", None)
     text = remote or "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
-    return {"code": type(error).__name__, "message": _text_of(error), "detail": {"traceback": writable(text)}}
+    code = shortened(type(error).__name__, LONGEST_CODE)
+    return {"code": code, "message": text_of(error), "detail": {"traceback": shortened(text, LONGEST_TRACE)}}
 
 
 def internal_error(error: BaseException) -> JsonObject:
@@ -209,10 +233,6 @@ def internal_error(error: BaseException) -> JsonObject:
     said = describe(error)
     message = f"pyoco-server failed at this node, not the function of its task: {said['code']}: {said['message']}"
     return {**said, "code": "INTERNAL_ERROR", "message": message}
-
-
-def _text_of(error: BaseException) -> str:
-    return writable(text_of(error))
 
 
 def pause(backoff: Backoff, failures: int, chance: random.Random) -> float:

@@ -49,7 +49,7 @@ from pyoco_server.flows.limits import NO_LIMITS, RunLimits, RunTooLargeError
 from pyoco_server.flows.model import ForEach, Parallel, Repeat, Step, Steps, Switch, TaskStep, Until
 from pyoco_server.flows.operations import Cost, ElsewhereError
 from pyoco_server.flows.plan import block_type, name_steps, task_node
-from pyoco_server.values.errors import ResultLostError, lost_behind
+from pyoco_server.values.errors import USER_CODE_ERRORS, ResultLostError, lost_behind
 
 DEFAULT_MAX_ITER = 1_000
 
@@ -113,7 +113,8 @@ class Blocks:
         except ResultLostError as lost:
             await self._fail(run, describe(lost), attempt)
         except BlockFailedError as failure:
-            await self._fail(run, describe(failure.error), attempt)
+            error = await self.recorder.aside(partial(describe, failure.error))
+            await self._fail(run, error, attempt)
         except RunEndedError:  # what ended the run ends the block
             return
         else:
@@ -204,7 +205,7 @@ class BlockRun:
     async def _switch(self, block: Switch) -> None:
         value = await self._decide_once("on", lambda cost: self._value_of(block.on, self._place, cost))
         values = [case.value for case in block.cases]
-        chosen = await self._evaluate(self.node_id, lambda cost: cost.place_of(value, values))
+        chosen = await self._evaluated(lambda cost: cost.place_of(value, values))
         if chosen is not None:
             await self._body(self.node_id, block.cases[chosen].body, self._place)
             return
@@ -370,8 +371,8 @@ class BlockRun:
         blocks, node_id = self._blocks, self.node_id
         if (node_id, key) in blocks.keeper.decisions:
             decided = blocks.keeper.decisions[node_id, key]
-            return await self._evaluate(node_id, lambda cost: cost.read(decided))
-        value = await self._evaluate(node_id, decide)
+            return await self._evaluated(lambda cost: cost.read(decided))
+        value = await self._evaluated(decide)
 
         async def record(output: JsonObject) -> bool:
             attempt, decision = blocks.execution.state.nodes[node_id].attempt, {"key": key, **output}
@@ -384,12 +385,20 @@ class BlockRun:
 
     def _value_of(self, source: str, place: Place, cost: Cost) -> Any:  # noqa: ANN401 an expression has any value
         context = self._blocks.scope.context(place)
-        try:
-            return evaluate(source, ctx=context.expression_data(), env=context.env_data(), cost=cost)
-        except ElsewhereError:
-            raise
-        except Exception as error:  # whatever an expression of the flow's author raises
-            raise lost_behind(error) or BlockFailedError(error) from error
+        return evaluate(source, ctx=context.expression_data(), env=context.env_data(), cost=cost)
+
+    async def _evaluated(self, look: Callable[[Cost], Any]) -> Any:  # noqa: ANN401 any value
+        """Evaluate for this block; BlockFailedError for what the flow's author and their values raise."""
+
+        def looked(cost: Cost) -> Any:  # noqa: ANN401 any value
+            try:
+                return look(cost)
+            except ElsewhereError:
+                raise
+            except USER_CODE_ERRORS as error:
+                raise lost_behind(error) or BlockFailedError(error) from error
+
+        return await self._evaluate(self.node_id, looked)
 
     def _when(self) -> dict[str, Any]:
         return {"now": self._blocks.execution.clock.now(), "new_id": self._blocks.execution.new_id}

@@ -278,7 +278,7 @@ class NodeExecutor:
         function = self._functions[task.function or task.name]
         if self._isolation is not None and task.isolation is Isolation.AUTO and not shape_of(function).is_async:
             task = msgspec.structs.replace(task, isolation=self._isolation)
-        return TaskCall(task, function, context, executor)
+        return TaskCall(task, function, context, executor, self._recorder.aside)
 
     def finished(self, node_id: str) -> None:
         """Forget the call, which has ended."""

@@ -23,6 +23,7 @@ import msgspec
 from pyoco_server.app.ports import OutputStore
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import InvalidInputError
+from pyoco_server.texts import shortened
 from pyoco_server.values.codec import KIND, OutputKind, TaggedValue, as_json, as_tagged, fresh, from_tagged, has_tags
 from pyoco_server.values.errors import USER_CODE_ERRORS, ClassNamedError, ValueCodecError, text_of
 from pyoco_server.values.lazy import Deferred, LostValue, PickledValue
@@ -102,7 +103,7 @@ def _users_form(value: Any, *, is_signed: bool) -> _Form:  # noqa: ANN401 any va
     try:
         return _Form({KIND: OutputKind.PICKLE.value, **shown}, pickle.dumps(value, _PICKLE_PROTOCOL))
     except USER_CODE_ERRORS as error:
-        reason = writable(f"it cannot be stored: {type(error).__name__}: {text_of(error)}"[:LONGEST_TEXT])
+        reason = shortened(f"it cannot be stored: {type(error).__name__}: {text_of(error)}", LONGEST_TEXT)
         return _Form({KIND: OutputKind.LOST.value, **shown, REASON: reason})
 
 
@@ -263,13 +264,8 @@ def _described(name: str, data: bytes) -> JsonObject:
     return {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def writable(text: str) -> str:
-    """Return the text, with escapes for what UTF-8 cannot encode."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _shown(value: Any) -> str:  # noqa: ANN401 whatever a task returned
     try:
-        return writable(repr(value)[:LONGEST_TEXT])
+        return shortened(repr(value), LONGEST_TEXT)
     except USER_CODE_ERRORS:  # a value that cannot be shown is still a value
         return f"a {type(value).__name__} that cannot be shown"

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from pyoco_server.app.runtime.outputs import writable
+from pyoco_server.texts import shortened
 
 PAUSE_SEC: Final = 0.1
 """How long after one report of a node the next is written, by the event loop's time."""
@@ -77,7 +77,9 @@ class _AttemptReports:
         return not self._is_scheduled
 
     def report(self, percent: float | None, message: str | None) -> None:
-        text = None if message is None else writable(message)
+        text = None if message is None else shortened(message)
+        if type(percent) not in {int, float, type(None)}:  # a subclass, whose methods are code of users
+            percent = float(percent or 0)
         with self._lock:
             if self._closed:  # an abandoned attempt still reports
                 return

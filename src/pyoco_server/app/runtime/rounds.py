@@ -17,6 +17,8 @@ from pyoco_server.core.graph import NodeFailPolicy
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.flows.model import OnFailure, Parallel, Steps, TaskSpec, TaskStep
 from pyoco_server.flows.plan import name_steps
+from pyoco_server.texts import shortened
+from pyoco_server.values.errors import text_of
 
 FAIL_POLICY: Final = "failPolicy"
 ISOLATED: Final = "isolated"
@@ -27,6 +29,8 @@ ROUNDS: Final = "rounds"
 """In the detail of a loop's error: the same counts that a loop with failed rounds has as its output."""
 MOST_ERRORS: Final = 20
 """How many failed rounds a loop's result names; the log and the task records have all of them."""
+LONGEST_OF_ROUND: Final = 500
+"""Characters that a loop's result keeps of a failed round's message."""
 _IN_LOOP: Final = re.compile(r":(?:foreach|repeat|until)(?::\d+)?\[\d+\]/")
 
 
@@ -83,8 +87,8 @@ class ChildFailedError(Exception):
 class BlockFailedError(Exception):
     """A block failed by its author's doing: an expression, a choice that fits no case, a count that is no number."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(text_of(error))
         self.error = error
 
 
@@ -124,7 +128,9 @@ class Rounds:
         if len(self._errors) < MOST_ERRORS:
             error = node.error or {}
             named = failed_node(error) or node.node_id
-            self._errors.append({NODE: named, "code": error.get("code"), "message": error.get("message")})
+            message = error.get("message")
+            shown = shortened(message, LONGEST_OF_ROUND) if isinstance(message, str) else message
+            self._errors.append({NODE: named, "code": error.get("code"), "message": shown})
 
     def result(self, state: ExecutionState) -> JsonObject | None:
         """The counts, or None if no round failed. ``stopped`` are rounds that began and were given up."""

@@ -10,6 +10,7 @@ from pyoco_server.app.ports import LOG_STATUS, StoredSnapshot
 from pyoco_server.core.json_codec import JsonObject
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.logs import log_error
+from pyoco_server.texts import shortened
 
 _MOST_SEC: Final = 1e15
 
@@ -86,7 +87,8 @@ def fitted(snapshot: JsonObject, max_bytes: int) -> bytes:
     )
     small = {**snapshot, "task_records": {}, "task_records_truncated": True, "params": {}, "params_truncated": True}
     small["waiting"] = [{**entry, "prompt": None} for entry in snapshot["waiting"]]
-    small |= {name: snapshot[name] and snapshot[name][:LONGEST_TEXT] for name in ("error", "cancel_reason")}
+    texts = ("error", "cancel_reason")
+    small |= {name: snapshot[name] and shortened(snapshot[name], LONGEST_TEXT) for name in texts}
     return msgspec.json.encode(small)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pyoco_server.app.ports.wheels import Wheel
 from pyoco_server.app.wheels.names import known_name
 from pyoco_server.app.wheels.selection import SkippedWheel
+from pyoco_server.texts import shortened
 
 MOST_LISTED: Final = 50
 """Of anything; the counts are those of all."""
@@ -60,7 +61,7 @@ class WheelSyncStatus:
 
     def failed(self, now: float, err_id: str, reason: str, wheel_name: str | None = None) -> None:
         """Take note that a selected wheel is not in use, or that the registry could not be read."""
-        error = {"err_id": err_id, "wheel_name": wheel_name, "reason": reason[-_LONGEST_REASON:]}
+        error = {"err_id": err_id, "wheel_name": wheel_name, "reason": shortened(reason, _LONGEST_REASON)}
         self._fields.update(last_result="error", last_attempt_at=now, last_error=error)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class WheelSyncStatus:
     def _skipped(self, skipped: Sequence[SkippedWheel]) -> None:
         self._fields["skipped_incompatible_count"] = len(skipped)
         self._fields["skipped_incompatible"] = [
-            {"name": wheel.name, "nuid": wheel.nuid, "reason": reason[:_LONGEST_REASON]}
+            {"name": wheel.name, "nuid": wheel.nuid, "reason": shortened(reason, _LONGEST_REASON)}
             for wheel, reason in skipped[:MOST_LISTED]
         ]
 
