@@ -378,3 +378,60 @@ def test_a_prompt_is_rendered_in_a_thread_if_that_needs_code_of_users(template: 
         {"question": template.replace("{{ results.make.two }}", "2") if "it" in template else 2},
     )
     assert seen.threads
+
+
+# --- Processes and exceptions ----------------------------------------------------------------------------------------
+
+
+def return_loaded() -> Loaded:
+    return Loaded(7)
+
+
+def take_made(make: Any) -> int:
+    return int(make.value)
+
+
+class LoadedError(Exception):
+    """To load it, and to show it, runs code of the user."""
+
+    @override
+    def __str__(self) -> str:
+        note()
+        return "no good"
+
+    @override
+    def __reduce__(self) -> Any:
+        note()
+        return make_error, ()
+
+
+def make_error() -> LoadedError:
+    note()
+    return LoadedError()
+
+
+def raise_loaded() -> None:
+    raise LoadedError
+
+
+def test_what_travels_to_a_process_and_back_is_pickled_and_loaded_in_threads(seen: Seen) -> None:
+    make = options(TaskWrapper(Task(func=return_loaded, name="make")), isolation="process")
+    use = options(TaskWrapper(Task(func=take_made, name="use")), isolation="process")
+    look = options(TaskWrapper(Task(func=take_from_context, name="look")), isolation="process")
+    with Engine() as engine:
+        result = engine.run(Flow("p") >> make >> use >> look)
+    assert (result.status, result.results["use"], result.results["look"]) == ("COMPLETED", 7, 7)
+    assert len(seen.threads) >= 3
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process", "auto"])
+def test_the_text_of_an_exception_is_read_in_a_thread(isolation: Any, seen: Seen) -> None:
+    async def raise_here() -> None:
+        raise LoadedError
+
+    function = raise_here if isolation == "auto" else raise_loaded
+    with Engine() as engine:
+        result = engine.run(Flow("e") >> options(TaskWrapper(Task(func=function, name="work")), isolation=isolation))
+    error = dict(result.state.nodes["work"].error or {})
+    assert (error["code"], error["message"]) == ("LoadedError", "no good")
+    assert seen.threads

@@ -1,6 +1,10 @@
-"""Deliver the messages that a function in a child process sends while it runs."""
+"""Deliver the messages that a function in a child process sends while it runs.
+
+They are loaded on the event loop, so they consist of Python's own types: to load anything else runs code of users.
+"""
 
 import asyncio
+import io
 import pickle
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -11,6 +15,18 @@ OnMessage = Callable[[Any], Awaitable[None] | None]
 # With so many undelivered messages, the parent stops reading from the child: a function that sends faster than its
 # listener receives waits in ``send`` and does not fill the parent's memory.
 _ENOUGH = 256
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Loads values of Python's own types, and runs no code of users."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:  # type: ignore[explicit-override]  # noqa: ANN401 (as its base)
+        raise pickle.UnpicklingError(f"{module_name}.{global_name} is not one of Python's own types")
+
+
+def load_plain(payload: bytes) -> Any:  # noqa: ANN401 (anything)
+    """Load a pickle of Python's own types. Raises ``pickle.UnpicklingError`` for any other."""
+    return _PlainUnpickler(io.BytesIO(payload)).load()
 
 
 class Messages:
@@ -56,7 +72,7 @@ class Messages:
             if not self._pending:
                 self._resume()
             try:
-                delivered = listener(pickle.loads(payload))  # noqa: S301 (from our own child)
+                delivered = listener(load_plain(payload))
                 if delivered is not None:
                     await delivered
             except Exception as error:  # noqa: BLE001 (reported to the loop's exception handler)

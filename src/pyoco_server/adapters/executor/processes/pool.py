@@ -8,6 +8,8 @@ Each child that is not idle holds a slot until it is idle again or gone.
 """
 
 import asyncio
+import contextlib
+import functools
 import pickle
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -21,7 +23,7 @@ from pyoco_server.adapters.executor.errors import (
     SlotsClosedError,
     fit_to_raise,
 )
-from pyoco_server.adapters.executor.messages import OnMessage
+from pyoco_server.adapters.executor.messages import OnMessage, load_plain
 from pyoco_server.adapters.executor.processes.child import Setup
 from pyoco_server.adapters.executor.processes.child_handle import Answer, ChildHandle, start_child
 from pyoco_server.adapters.executor.processes.errors_in_transit import load_error
@@ -29,8 +31,15 @@ from pyoco_server.adapters.executor.processes.frames import Kind
 from pyoco_server.adapters.executor.processes.main_module import describe_main
 from pyoco_server.adapters.executor.processes.packing import load_result, pack_call, refused
 from pyoco_server.adapters.executor.slots import FairSlots
+from pyoco_server.adapters.executor.threads import ThreadSlots
 
 T = TypeVar("T")
+
+_SMALL = 65_536
+"""Bytes of a result of Python's own types that is loaded at once."""
+
+_PLAIN = frozenset({type(None), bool, int, float})
+_TEXTS = frozenset({str, bytes})
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
@@ -46,6 +55,8 @@ class ProcessSlots:
         if keep_warm is not None and keep_warm < 0:
             raise ValueError(f"keep_warm must be at least 0, not {keep_warm}")
         self._slots = FairSlots(limit)
+        self._aside = ThreadSlots(2 * limit, name="pyoco-task-pickle")
+        """Calls and results are pickled and loaded here, not on the event loop: that runs code of users."""
         self._keep_warm = limit if keep_warm is None else keep_warm
         self._max_message_bytes = max_message_bytes
         self._idle: list[ChildHandle] = []
@@ -94,13 +105,14 @@ class ProcessSlots:
         ``ControlFlowError`` in place of what must not reach the event loop; ``NotPicklableError``,
         ``MessageTooLargeError``, ``ProcessDiedError``, ``SlotsClosedError``.
         """
-        payload = b"" if at_place is not None else self._packed(function, args, kwargs or {})
+        pack = functools.partial(self._packed, function, args, kwargs or {})
+        payload = b"" if at_place is not None else await self._pack(pack, args, kwargs)
         await self._slots.acquire()
         child = await self._take_child()
         if at_place is not None:
             try:
                 await at_place()
-                payload = self._packed(function, args, kwargs or {})
+                payload = await self._pack(pack, args, kwargs)
             except BaseException:  # also a cancel: nothing has been sent to the child yet
                 self._give_back(child)
                 raise
@@ -122,8 +134,14 @@ class ProcessSlots:
                 raise SlotsClosedError("The slots were closed while the call ran.") from error
             raise
         self._give_back(child)
-        result: T = self._result(answer)
+        result: T = await self._result(answer)
         return result
+
+    async def _pack(self, pack: Callable[[], bytes], args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bytes:
+        """Pickle a call: in a thread if its arguments may run code of users."""
+        given = [*args, *(kwargs or {}).values()]
+        is_plain = all(type(value) in _PLAIN or (type(value) in _TEXTS and len(value) <= _SMALL) for value in given)
+        return pack() if is_plain else await self._aside.run(pack)
 
     def _packed(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         payload = pack_call(function, args, kwargs)
@@ -145,6 +163,7 @@ class ProcessSlots:
             for child in self._busy:
                 group.create_task(child.kill(), name=f"kill child {child.pid}")
         await self._slots.drained()
+        await self._aside.close(0)
 
     async def _take_child(self) -> ChildHandle:
         """Return an idle child or a new one. Releases the slot if no child can be started."""
@@ -193,15 +212,18 @@ class ProcessSlots:
         task.add_done_callback(done)
         return task
 
-    def _result(self, answer: Answer) -> Any:  # noqa: ANN401 (a result can be anything)
+    async def _result(self, answer: Answer) -> Any:  # noqa: ANN401 (a result can be anything)
         kind, payload = answer
         if kind is Kind.RETURNED:
-            return load_result(payload)
+            if len(payload) <= _SMALL:
+                with contextlib.suppress(pickle.UnpicklingError):
+                    return load_plain(payload)
+            return await self._aside.run(functools.partial(load_result, payload))
         if kind is Kind.RAISED:
-            raise _carried_error(payload)
+            raise await self._aside.run(functools.partial(_carried_error, payload))
         if kind is Kind.REFUSED:
-            raise refused(*pickle.loads(payload))  # noqa: S301 (from our own child)
-        size: int = pickle.loads(payload)  # noqa: S301 (from our own child)
+            raise refused(*load_plain(payload))
+        size: int = load_plain(payload)
         raise MessageTooLargeError("the answer", size, self._max_message_bytes)
 
 

@@ -16,6 +16,7 @@ from pyoco_server.adapters.executor.errors import NotPicklableError
 from pyoco_server.adapters.executor.processes.child import child_control, load
 from pyoco_server.app.ports.task_executor import Shield
 from pyoco_server.app.runtime.context import check_report
+from pyoco_server.texts import shortened
 from pyoco_server.values.lazy import Deferred, LazyDict, LoadableValue
 
 SHARED = ("params", "results", "scratch", "artifacts")
@@ -67,7 +68,8 @@ class RemoteContext(Context):  # type: ignore[misc]  # an untyped base
     def progress(self, percent: float | None = None, message: str | None = None) -> None:
         """Report how far the task is."""
         check_report(percent, message)
-        child_control().send((percent, message))
+        number = percent if type(percent) in {int, float, type(None)} else float(percent or 0)
+        child_control().send((number, None if message is None else shortened(message)))
 
     def shield(self) -> Shield:
         """Make a section that must finish: ``with ctx.shield():``."""
@@ -78,18 +80,19 @@ _Packed = bytes | Deferred
 
 
 class Portable:
-    """A context that can be pickled: it unpickles as a :class:`RemoteContext`."""
+    """A context that can be pickled: it unpickles as a :class:`RemoteContext`. To pickle it runs code of users."""
 
     def __init__(self, context: Context) -> None:
-        self._shared = {field: _pack_all(field, getattr(context, field)) for field in SHARED}
-        self._plain = {"env": dict(context.env), "artifact_dir": context.artifact_dir}
-        self._frames = [_pack_frame(frame) for frame in context.loops]
-        variables = {name: value for name, value in context.expression_data().items() if name not in _RESERVED}
-        self._variables = _pack_all("variables", variables)
+        self._context = context
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpack, (self._shared, self._plain, self._frames, self._variables)
+        context = self._context
+        shared = {field: _pack_all(field, getattr(context, field)) for field in SHARED}
+        plain = {"env": dict(context.env), "artifact_dir": context.artifact_dir}
+        frames = [_pack_frame(frame) for frame in context.loops]
+        variables = {name: value for name, value in context.expression_data().items() if name not in _RESERVED}
+        return _unpack, (shared, plain, frames, _pack_all("variables", variables))
 
 
 def _pack_all(field: str, values: Mapping[str, Any]) -> dict[str, _Packed]:
