@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pyoco import Flow, task  # type: ignore[import-untyped]  # pyoco ships no type information
+from pyoco.dsl.syntax import switch  # type: ignore[import-untyped]
+from typing_extensions import override
 
 from pyoco_server import options, wait
 
@@ -187,6 +189,35 @@ _HIT_AT_RANDOM = (first, second, third, left, middle, right, total, flaky, apart
 for _task in _HIT_AT_RANDOM:
     options(_task, max_crashes=1000)  # tests kill workers at random moments, and may hit the same task many times
 
+
+class Ending:
+    """To load its pickle ends the process; to compare it does, too."""
+
+    @override
+    def __reduce__(self) -> Any:
+        return os._exit, (1,)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        os._exit(1)
+
+    __hash__ = object.__hash__
+
+
+@task  # type: ignore[untyped-decorator]
+def ending(ctx: Any) -> Ending:
+    begin(ctx, "ending")
+    return Ending()
+
+
+@task  # type: ignore[untyped-decorator]
+def opening(ctx: Any, ending: Any) -> int:  # noqa: ARG001 to load it is enough
+    begin(ctx, "opening")
+    return 1
+
+
+opened = Flow("opened") >> ending >> wait("approval") >> opening
+compared = Flow("compared") >> ending >> wait("approval") >> switch("$ctx.results.ending")[1 >> early]
 chain = Flow("chain") >> first >> second >> third
 fan = Flow("fan") >> first >> [left, middle, right] >> total
 retried = Flow("retried") >> first >> options(flaky, retries=50, backoff=0.02)

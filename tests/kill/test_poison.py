@@ -48,6 +48,32 @@ async def _poison(home: Path, luck: random.Random) -> None:
         report(f"{len(harmless)} harmless runs beside the others, {len(all_there.workers)} workers used")
 
 
+@pytest.mark.timeout(scaled(200, 400))
+def test_values_that_kill_the_worker_that_loads_them_count_as_crashes_of_what_reads_them(tmp_path: Path) -> None:
+    asyncio.run(_poisonous_values(tmp_path))
+
+
+async def _poisonous_values(home: Path) -> None:
+    async with fleet(home, PYOCO_RESULT_KEY="k" * 32) as all_there:
+        await all_there.start_gateway("gateway").ready()
+        supervising = asyncio.create_task(supervise(all_there))
+        try:
+            runs = await all_there.submit_all(["opened", "compared"])
+            await all_there.until_all(runs, lambda found: found["waiting"], within=60)
+            await asyncio.gather(*[all_there.resume(run_id, "approval", 1) for run_id in runs])
+            await all_there.until_all_ended(runs, within=100)
+        finally:
+            supervising.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await supervising
+        errors = {found["flow_name"]: found for found in [await all_there.snapshot(run_id) for run_id in runs]}
+        assert {found["status"] for found in errors.values()} == {"FAILED"}
+        assert "task 'opening' is not called again: 3 workers died" in errors["opened"]["error"]
+        assert "is not evaluated again: 3 workers died" in errors["compared"]["error"]
+        assert not [called for run_id in runs for called, _, _ in traces(all_there, run_id) if called == "opening"]
+        assert len(all_there.workers) <= 8, "each run ends at most three workers"
+
+
 async def _check_letters(all_there: Fleet, poison: list[Snapshot]) -> None:
     async def are_there() -> bool:  # a run's end is seen before the letter about it is written
         return await all_there.platform.dead_letters.count() >= len(poison)
