@@ -237,10 +237,8 @@ class LoopExecutor(LocalExecutor):
     """Makes calls that are not of a task, such as to store a value, on the loop: they take no time in the world."""
 
     @override
-    async def call(self, function: Callable[..., Any], kwargs: dict[str, Any], **how: Any) -> Any:
-        if how.get("watch") is None:
-            return function(**kwargs)
-        return await super().call(function, kwargs, **how)
+    async def aside(self, call: Callable[[], Any]) -> Any:
+        return call()
 
 
 def _named(name: str) -> WorkerOptions:

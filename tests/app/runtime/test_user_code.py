@@ -19,6 +19,7 @@ from pyoco.dsl.syntax import TaskWrapper, switch  # type: ignore[import-untyped]
 from typing_extensions import override
 
 from pyoco_server import Engine, options, wait
+from pyoco_server.adapters.executor.local import LocalExecutor
 from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.registries import MemoryOutputStore
 from pyoco_server.core import Event
@@ -435,3 +436,65 @@ def test_the_text_of_an_exception_is_read_in_a_thread(isolation: Any, seen: Seen
     error = dict(result.state.nodes["work"].error or {})
     assert (error["code"], error["message"]) == ("LoadedError", "no good")
     assert seen.threads
+
+
+class Leaving(SystemExit):
+    @override
+    def __str__(self) -> str:
+        note()
+        return "bye"
+
+
+class Scratch(dict[str, Any]):
+    """A dictionary whose methods are code of the user."""
+
+    @override
+    def setdefault(self, *_: Any) -> Any:
+        note()
+
+    @override
+    def __setitem__(self, *_: Any) -> None:
+        note()
+
+
+def raise_leaving() -> None:
+    raise Leaving
+
+
+def test_an_exception_that_would_end_the_loop_is_not_asked_for_its_text_there(seen: Seen) -> None:
+    with Engine() as engine:
+        result = engine.run(Flow("e") >> TaskWrapper(Task(func=raise_leaving, name="work")))
+    assert dict(result.state.nodes["work"].error or {})["code"] == "ControlFlowError"
+    assert not seen.is_on_loop
+
+
+def test_a_result_is_kept_in_a_dictionary_of_the_users_without_its_code(seen: Seen) -> None:
+    calls = Calls()
+
+    def prepare(ctx: Any) -> None:
+        dict.__setitem__(ctx.scratch, "deep", Scratch())
+
+    make = calls.task("make", 7)
+    make.task.outputs = ["scratch.deep.inside"]
+    with Engine() as engine:
+        result = engine.run(
+            Flow("s")
+            >> calls.task("prepare", prepare)
+            >> make
+            >> calls.task("use", lambda ctx: ctx.scratch["deep"]["inside"])
+        )
+    assert (result.results["use"], seen.threads) == (7, [])
+
+
+def test_tasks_that_fill_all_threads_do_not_delay_what_is_no_task(seen: Seen) -> None:
+    over = threading.Event()
+
+    async def make() -> Loaded:
+        return Loaded(7)
+
+    with Engine(executor=LocalExecutor(threads=1, processes=1)) as engine:
+        full = engine.start(Flow("full") >> Calls().task("wait", lambda _: over.wait(20)))
+        result = engine.run(Flow("m") >> TaskWrapper(Task(func=make, name="make")))
+        assert (result.status, seen.threads[0].startswith("pyoco-task-value")) == ("COMPLETED", True)
+        over.set()
+        assert engine.wait(full).status == "COMPLETED"

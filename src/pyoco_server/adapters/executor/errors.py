@@ -13,6 +13,7 @@ import asyncio
 import signal
 
 from pyoco_server.errors import PyocoServerError
+from pyoco_server.texts import shortened
 
 
 class IsolationError(PyocoServerError):
@@ -37,8 +38,8 @@ class ControlFlowError(IsolationError):
     def __init__(self, original: BaseException) -> None:
         self.original = original
         super().__init__(
-            f"The function raised {type(original).__name__}({str(original)!r}), which must not reach the event loop; "
-            "raise an ordinary exception instead."
+            f"The function raised {type(original).__name__}({_plain_text(original)}), "
+            "which must not reach the event loop; raise an ordinary exception instead."
         )
 
 
@@ -110,6 +111,14 @@ def fit_to_raise(error: BaseException) -> BaseException:
         substitute.__cause__ = error
         return substitute
     return error
+
+
+def _plain_text(error: BaseException) -> str:
+    """Return the text of an error if no code of users writes it."""
+    is_plain = type(error).__str__ in {BaseException.__str__, OSError.__str__} and all(
+        type(part) in {str, int, float, bool, type(None)} for part in error.args
+    )
+    return repr(shortened(str(error))) if is_plain else "…"
 
 
 def _signal_name(number: int) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pyoco_server.adapters.executor.coroutines import Coroutines
 from pyoco_server.adapters.executor.processes.packing import sendable
@@ -23,6 +23,10 @@ from pyoco_server.flows.model import Interrupt, Isolation
 SOFT_STOP_SEC = 0.5
 """How long a process that was asked to stop may take before it is killed."""
 
+MOST_ASIDE = 64
+"""Threads for calls that are no task's. They are short, unless code of users there does not return."""
+
+T = TypeVar("T")
 Function = Callable[..., Any]
 
 
@@ -33,13 +37,14 @@ class LocalExecutor:
         """``shield_sec``: how long a process that must end may stay in a shielded section."""
         self._shield_sec = shield_sec
         self._threads = ThreadSlots(threads, name="pyoco-task")
+        self._aside = ThreadSlots(MOST_ASIDE, name="pyoco-task-value")
         self._processes = ProcessSlots(processes)
         self._coroutines = Coroutines()
 
     @property
     def abandoned(self) -> int:
         """How many abandoned threads and coroutines still run."""
-        return self._threads.abandoned + self._coroutines.abandoned
+        return self._threads.abandoned + self._aside.abandoned + self._coroutines.abandoned
 
     async def call(
         self,
@@ -65,9 +70,14 @@ class LocalExecutor:
                 raise CallOverdueError(timeout_sec) from error
             raise  # the function's own
 
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Make a call that is no task's in a thread that no task waits for."""
+        return await self._aside.run(call)
+
     async def close(self) -> None:
         """Release threads, processes and coroutines."""
         await self._threads.close(0)
+        await self._aside.close(0)
         await self._processes.close()
         await self._coroutines.close()
 

@@ -4,10 +4,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pyoco_server.errors import PyocoServerError
 from pyoco_server.flows.model import Interrupt, Isolation
+
+T = TypeVar("T")
 
 
 class Shield:
@@ -135,6 +137,13 @@ class TaskExecutor(Protocol):
 
         ``timeout_sec`` counts from when the function begins, not while the call waits for a slot. At the timeout the
         call is abandoned as by a cancel, and ``CallOverdueError`` is raised.
+        """
+        ...
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Make a call that is no task's but runs code of users, such as to store a value: in a thread, not in a slot.
+
+        Cancelling it abandons and interrupts the call.
         """
         ...
 

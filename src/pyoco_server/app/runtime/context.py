@@ -204,10 +204,11 @@ def _store(target: Any, path: list[str], value: Any) -> None:  # noqa: ANN401 an
     A deferred value needs dictionaries that know of deferred values all the way.
     """
     for part in path[:-1]:
-        inner = target.setdefault(part, {})
-        if not isinstance(inner, dict):
+        inner = dict.setdefault(target, part, {})  # of dict itself: subclasses have code of users
+        if not issubclass(type(inner), dict):
             return
-        if is_deferred(value) and not isinstance(inner, LazyDict):
-            inner = target[part] = LazyDict(inner)
+        if is_deferred(value) and type(inner) is not LazyDict:
+            inner = LazyDict(dict.items(inner))
+            dict.__setitem__(target, part, inner)
         target = inner
-    target[path[-1]] = value
+    dict.__setitem__(target, path[-1], value)

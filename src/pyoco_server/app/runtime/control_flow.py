@@ -219,7 +219,7 @@ class BlockRun:
             count: Any = source
         else:
             count = await self._decide_once("count", lambda cost: cost.count(self._value_of(source, self._place, cost)))
-        if not isinstance(count, int):
+        if type(count) not in {int, bool}:
             raise BlockFailedError(TypeError("Repeat count must evaluate to an integer."))
         if count < 0:
             raise BlockFailedError(ValueError("Repeat count cannot be negative."))
@@ -231,7 +231,7 @@ class BlockRun:
 
     async def _for_each(self, block: ForEach) -> None:
         items = await self._decide_once("over", lambda cost: cost.items(self._value_of(block.over, self._place, cost)))
-        if not isinstance(items, list | tuple):
+        if type(items) not in {list, tuple}:
             raise BlockFailedError(TypeError("ForEach source must evaluate to a list or tuple."))
         self._check_rounds(len(items))
         waiting = iter(enumerate(items))

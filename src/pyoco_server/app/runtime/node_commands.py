@@ -34,7 +34,7 @@ from pyoco_server.core import (
 from pyoco_server.core.commands import FailNode, NodeCommand, PutNodeWaiting, StartNode, SucceedNode
 from pyoco_server.core.json_codec import JsonObject, rfc3339
 from pyoco_server.core.payloads import NodeReady, NodeStarted
-from pyoco_server.flows.model import Isolation, Step, TaskStep, WaitSpec
+from pyoco_server.flows.model import Step, TaskStep, WaitSpec
 from pyoco_server.flows.prompts import has_templates
 
 T = TypeVar("T")
@@ -183,7 +183,8 @@ class OutcomeRecorder:
     ) -> None:
         """``executor`` runs the code of users that writing their values may need."""
         self._execution = execution
-        self._executor = executor
+        self.aside = executor.aside
+        """Makes a call that runs code of users in a thread."""
         self._commands = commands
         self._keeper = keeper
         self._outputs = outputs
@@ -222,11 +223,6 @@ class OutcomeRecorder:
         self._keeper.retract(owner)
         await self._outputs.forget(output)
         return False
-
-    async def aside(self, call: Callable[[], T]) -> T:
-        """Make a call that may run code of users in a thread."""
-        result: T = await self._executor.call(call, {}, isolation=Isolation.THREAD)
-        return result
 
     def _new_output_name(self) -> str:
         """A name for what is stored beside the log; it begins with the id of the run."""

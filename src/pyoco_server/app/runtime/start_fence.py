@@ -17,7 +17,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -41,6 +41,8 @@ _STRICT_LOOKS: Final = 5
 
 _LENIENCE: Final = timedelta(seconds=0.1)
 """How much older at first, then twice as much with every check: where a read takes seconds, few checks are enough."""
+
+T = TypeVar("T")
 
 
 class TooLateError(PyocoServerError):
@@ -164,6 +166,10 @@ class FencedExecutor:
                 if self.problem is not None:
                     raise
                 watch = CallWatch()  # the other one was used by the refused call
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Make a call that is no task's."""
+        return await self._executor.aside(call)
 
     async def close(self) -> None:
         """Do nothing: the executor behind this one is closed by its owner."""

@@ -1,11 +1,13 @@
 """An executor that can be replaced: processes that have imported the old code must not run the new flows."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pyoco_server.app.ports import TaskExecutor
 from pyoco_server.app.ports.task_executor import CallWatch
 from pyoco_server.flows.model import Isolation
+
+T = TypeVar("T")
 
 
 class SwappableExecutor:
@@ -29,6 +31,10 @@ class SwappableExecutor:
         return await self._current.call(
             function, kwargs, isolation=isolation, args=args, timeout_sec=timeout_sec, watch=watch
         )
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Make a call that is no task's."""
+        return await self._current.aside(call)
 
     async def renew(self) -> None:
         """Replace the executor; to be called while nothing runs."""
