@@ -35,7 +35,7 @@ class ReadyServer(msgspec.Struct, frozen=True):
     streams: frozenset[str]
 
 
-class _Greeting(msgspec.Struct):
+class _FirstMessage(msgspec.Struct):
     version: str = ""
 
 
@@ -88,7 +88,7 @@ async def _conversation(host: str, port: int) -> AsyncIterator["_Conversation"]:
         greeting = await reader.readline()
         if not greeting.startswith(b"INFO {"):
             raise NotReadyError(f"the greeting was {greeting[:80]!r}")
-        version = msgspec.json.decode(greeting.removeprefix(b"INFO "), type=_Greeting).version
+        version = msgspec.json.decode(greeting.removeprefix(b"INFO "), type=_FirstMessage).version
         yield _Conversation(reader, writer, version)
     finally:
         writer.close()

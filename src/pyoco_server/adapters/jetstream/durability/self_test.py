@@ -27,12 +27,12 @@ Request = Callable[[str, bytes], Awaitable[bytes]]
 """Sends a message to a subject and returns the answer."""
 
 
-class _Error(msgspec.Struct):
+class _StreamError(msgspec.Struct):
     description: str = "unknown error"
 
 
-class _Answer(msgspec.Struct):
-    error: _Error | None = None
+class _StreamAnswer(msgspec.Struct):
+    error: _StreamError | None = None
 
 
 async def find_problem(request: Request, streams: Path) -> str | None:
@@ -57,7 +57,7 @@ async def find_problem(request: Request, streams: Path) -> str | None:
 
 
 async def _ask(request: Request, subject: str, payload: bytes) -> None:
-    error = msgspec.json.decode(await request(subject, payload), type=_Answer).error
+    error = msgspec.json.decode(await request(subject, payload), type=_StreamAnswer).error
     if error is not None:
         raise UnavailableError(f"the self-test of the store was refused: {error.description}")
 
