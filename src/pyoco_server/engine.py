@@ -22,6 +22,7 @@ from pyoco_server.adapters.memory.event_log import MemoryEventLog
 from pyoco_server.adapters.memory.registries import MemoryOutputStore
 from pyoco_server.adapters.system import SystemClock, uuid_maker
 from pyoco_server.app.ports import Clock, EventLog, OutputStore, TaskExecutor
+from pyoco_server.app.runs.redrive import Redriver, RedriveRequest, cut_of
 from pyoco_server.app.runtime.execution import Listener
 from pyoco_server.app.runtime.outputs import Outputs
 from pyoco_server.app.runtime.plan_cache import PlanCache
@@ -114,14 +115,13 @@ class Engine:
         self._executor: TaskExecutor = executor or LocalExecutor(
             threads=threads, processes=processes, shield_sec=cancel_grace_sec
         )
+        self._outputs = outputs or MemoryOutputStore()
         self._services = RunServices(
             log=self._log,
             clock=clock or SystemClock(),
             new_id=uuid_maker(),
             executor=self._executor,
-            outputs=Outputs(
-                outputs or MemoryOutputStore(), key=_KEY_HERE if result_key is None else result_key.encode()
-            ),
+            outputs=Outputs(self._outputs, key=_KEY_HERE if result_key is None else result_key.encode()),
             plans=PlanCache(),
             artifacts=Path(artifacts),
             worker_mark=f"engine-{uuid.uuid4()}",
@@ -175,6 +175,24 @@ class Engine:
     def take_up(self, flow: Flow | FlowModel, run_id: str) -> str:
         """Continue a run that another process left in the log, on the graph in the log; the flow gives functions."""
         return self._await(self._resume_from_log(flow, run_id))
+
+    def redrive(
+        self,
+        flow: Flow | FlowModel,
+        run_id: str,
+        *,
+        from_: str | Sequence[str] = "failed",
+        params: Mapping[str, Any] | None = None,
+        ask_again: Sequence[str] = (),
+    ) -> str:
+        """Repeat an ended run as a new one, and return its id: what succeeded is kept, what failed runs again.
+
+        ``from_``: "start" repeats everything; names of nodes or tasks also repeat those and everything behind them.
+        ``params`` replace those of the old run, ``ask_again`` names waits whose answers are not kept.
+        """
+        cut = cut_of(from_)
+        request = RedriveRequest(cut=cut, params=dict(params or {}), ask_again=tuple(ask_again))
+        return self._await(self._redriven(flow, run_id, request))
 
     def wait(self, run_id: str) -> RunResult:
         """Wait for a run to end."""
@@ -243,6 +261,16 @@ class Engine:
         model, functions = _authored(flow)
         self._go_on(Run(run_id, model, functions, self._services))
         return run_id
+
+    async def _redriven(self, flow: Flow | FlowModel, run_id: str, request: RedriveRequest) -> str:
+        events, _ = await self._log.read(run_id)
+        if not events:
+            raise UnknownRunError(run_id)
+        services = self._services
+        redriver = Redriver(log=self._log, outputs=self._outputs, clock=services.clock, new_id=services.new_id)
+        new = await redriver.prepare(events, request, _USER, str(uuid.uuid4()))
+        await redriver.begin(new)
+        return await self._resume_from_log(flow, new.run_id)
 
     def _go_on(self, run: Run) -> None:
         self._runs[run.run_id] = run

@@ -34,6 +34,7 @@ class Command:
 
 
 ACCEPTED = {"run_id": "r1", "status": "PENDING"}
+PLAN: Any = {"plan": {"keep": [], "run": [{"node": "a", "why": "it failed"}], "drop": []}}
 COMMANDS = {
     "submit": Command(
         [
@@ -53,6 +54,16 @@ COMMANDS = {
         "/runs",
         ACCEPTED,
         body={"flow_name": "f", "params": {"a": 1, "b": "x"}, "tag": "cpu", "tags": ["p", "q"]},
+    ),
+    "redrive": Command(
+        ["redrive", "r1", "--from", "a", "--from", "b", "--param", "n=1", "--ask-again", "ok", "--reason", "why"],
+        "POST",
+        "/runs/r1/redrive",
+        ACCEPTED,
+        body={"from": ["a", "b"], "params": {"n": 1}, "ask_again": ["ok"], "reason": "why"},
+    ),
+    "redrive --dry-run": Command(
+        ["redrive", "r1", "--dry-run"], "POST", "/runs/r1/redrive", PLAN, body={"from": "failed", "dry_run": True}
     ),
     "submit-yaml": Command(
         ["submit-yaml", "--workflow-file", "flow.yaml", "--flow-name", "f", "--tag", "cpu"],

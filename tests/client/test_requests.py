@@ -109,6 +109,40 @@ CASES = {
         lambda c: c.resume("r1", "ask"), "POST", "/runs/r1/nodes/ask/resume", body={"input": None}
     ),
     "archive": Case(lambda c: c.archive("r1"), "POST", "/runs/r1/archive"),
+    "redrive": Case(lambda c: c.redrive("r1"), "POST", "/runs/r1/redrive", body={"from": "failed"}),
+    "redrive with everything": Case(
+        lambda c: c.redrive(
+            "r1",
+            from_=["a", "b"],
+            params={"n": 1},
+            tag="gpu",
+            ask_again=["ok"],
+            reason="why",
+            dry_run=True,
+        ),
+        "POST",
+        "/runs/r1/redrive",
+        body={
+            "from": ["a", "b"],
+            "params": {"n": 1},
+            "tag": "gpu",
+            "ask_again": ["ok"],
+            "reason": "why",
+            "dry_run": True,
+        },
+    ),
+    "redrive many": Case(
+        lambda c: c.redrive_many(status="FAILED", error_code="E", ended_after=1.5, per_sec=2.0, limit=7, cursor="c"),
+        "POST",
+        "/runs/redrive",
+        body={
+            "filter": {"status": "FAILED", "error_code": "E", "ended_after": 1.5},
+            "from": "failed",
+            "per_sec": 2.0,
+            "limit": 7,
+            "cursor": "c",
+        },
+    ),
     "graph": Case(lambda c: c.graph("r1"), "GET", "/runs/r1/graph"),
     "output": Case(
         lambda c: c.output("r1", "loop[1]/a b"),

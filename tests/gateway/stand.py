@@ -175,11 +175,33 @@ def _take(ctx: Any) -> Any:
     return ctx.results["ask"]
 
 
+CALLED: list[tuple[str, str]] = []
+"""The run and the task of every call that the tasks of ``order`` had, by workers in this process."""
+
+
+def _called(name: str, result: Any) -> TaskWrapper:
+    def call(ctx: Any) -> Any:
+        CALLED.append((ctx.run_context.run_id, name))
+        if name == "ship" and "address" not in ctx.params:
+            raise LookupError("no address")
+        return result
+
+    return _task(name, call)
+
+
 _MADE: Mapping[str, Callable[[], Flow]] = {
     "hello": lambda: Flow("hello") >> _task("greet", _greet) >> _task("end", _end),
     "boom": lambda: Flow("boom") >> _task("fails", _boom),
     "long": lambda: Flow("long") >> _task("sleeps", _long),
     "ask": lambda: Flow("ask") >> wait("ask", key="approval", prompt={"question": "?"}) >> _task("take", _take),
+    "order": lambda: (
+        Flow("order")
+        >> _called("charge", ("paid", 12))
+        >> _called("receipt", "r" * 100_000)
+        >> wait("approve")
+        >> _called("ship", "shipped")
+        >> _called("notify", "done")
+    ),
     "due": lambda: Flow("due") >> wait("ask", deadline_sec=0.2, default="late") >> _task("take", _take),
 }
 

@@ -102,6 +102,12 @@ async def _archive(client: Client) -> httpx.Request:
     return client.build_request("POST", f"/runs/{run_id}/archive")
 
 
+async def _redrive(client: Client) -> httpx.Request:
+    run_id = await _new_run(client)
+    assert (await client.post(f"/runs/{run_id}/cancel")).status_code == 200
+    return client.build_request("POST", f"/runs/{run_id}/redrive", json={"reason": "again"})
+
+
 async def _resume(client: Client) -> httpx.Request:
     run_id = await _new_execution(client, "nodes/work/start", "nodes/work/wait")
     return client.build_request("POST", f"/runs/{run_id}/nodes/work/resume", json={"input": 1})
@@ -164,6 +170,7 @@ OTHERS: Final[dict[str, Prepare]] = {
     "POST /runs/{run_id}/cancel": _cancel,
     "POST /runs/cancel": _cancel_many,
     "POST /runs/{run_id}/archive": _archive,
+    "POST /runs/{run_id}/redrive": _redrive,
     "POST /runs/{run_id}/nodes/{node_id}/resume": _resume,
     "POST /executions/{execution_id}/start": _start,
     "POST /executions/{execution_id}/cancel": _cancel_execution,

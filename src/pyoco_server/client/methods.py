@@ -111,6 +111,8 @@ class Operations:
     cancel = SingleMethod(calls.cancel)
     resume = SingleMethod(calls.resume)
     archive = SingleMethod(calls.archive)
+    redrive = SingleMethod(calls.redrive)
+    redrive_many = SingleMethod(calls.redrive_many)
 
     events = SeriesMethod(walking.events)
     graph = SingleMethod(calls.graph)

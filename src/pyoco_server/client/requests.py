@@ -196,6 +196,86 @@ def archive(run_id: str) -> Sent[JsonObject]:
     return Sent(Call(method="POST", path=_run(run_id, "/archive"), read=as_object))
 
 
+def redriving(
+    run_id: str,
+    *,
+    from_: str | Sequence[str] = "failed",
+    params: Mapping[str, Any] | None = None,
+    tag: str | None = None,
+    ask_again: Sequence[str] = (),
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[JsonObject]:
+    """Repeat an ended run as a new one; the result is the whole answer."""
+    given = {"tag": tag, "reason": reason, "ask_again": list(ask_again) or None, "dry_run": dry_run or None}
+    body: JsonObject = {"from": from_ if isinstance(from_, str) else list(from_), **_present(given)}
+    body |= carried("params", dict(params)) if params else {}
+    headers = {"Idempotency-Key": _header(idempotency_key)} if idempotency_key is not None else {}
+    return Call(method="POST", path=_run(run_id, "/redrive"), json=body, headers=headers, read=as_object)
+
+
+def redrive(
+    run_id: str,
+    *,
+    from_: str | Sequence[str] = "failed",
+    params: Mapping[str, Any] | None = None,
+    tag: str | None = None,
+    ask_again: Sequence[str] = (),
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Sent[JsonObject]:
+    """Repeat an ended run as a new one: what succeeded is kept, what failed and everything behind it runs again.
+
+    The answer has ``run_id``, ``status``, ``redrive`` and ``plan``; with ``dry_run`` nothing is stored, and the answer
+    has only ``plan``. ``from_="start"`` repeats everything; a list of nodes or tasks also repeats those. ``params``
+    replace those of the old run, ``ask_again`` names waits whose answers are not kept.
+    """
+    call = redriving(
+        run_id,
+        from_=from_,
+        params=params,
+        tag=tag,
+        ask_again=ask_again,
+        reason=reason,
+        dry_run=dry_run,
+        idempotency_key=idempotency_key,
+    )
+    return Sent(call)
+
+
+class RedriveFilters(TypedDict, total=False):
+    """Which ended runs are redriven; those that failed unless ``status`` is given."""
+
+    status: str | None
+    flow: str | None
+    tag: str | None
+    error_code: str | None
+    ended_after: float | None
+    ended_before: float | None
+
+
+def redrive_many(
+    *,
+    from_: str | Sequence[str] = "failed",
+    per_sec: float | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+    **filters: Unpack[RedriveFilters],
+) -> Sent[JsonObject]:
+    """Redrive the runs that fit, each once however often this is called; at most ``per_sec``, and ``limit`` (100).
+
+    The answer has ``results``, one for each run, and ``next_cursor``: pass it as ``cursor`` for the next ones.
+    """
+    given = {"per_sec": per_sec, "limit": limit, "cursor": cursor, "reason": reason, "dry_run": dry_run or None}
+    body: JsonObject = {"filter": _present(filters), "from": from_ if isinstance(from_, str) else list(from_)}
+    body |= _present(given)
+    return Sent(Call(method="POST", path="/runs/redrive", json=body, read=as_object))
+
+
 # --- Operations ------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +361,10 @@ def _giving_run_id(call: Call[JsonObject]) -> Call[str]:
 
 def _include(include: Include) -> list[tuple[str, str]]:
     return [("include", word) for word in ([include] if isinstance(include, str) else include)]
+
+
+def _present(fields: Mapping[str, Any]) -> JsonObject:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _given(**fields: object) -> list[tuple[str, str]]:

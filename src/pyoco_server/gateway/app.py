@@ -26,6 +26,7 @@ from pyoco_server.gateway.routers import (
     run_outputs,
     runs_act,
     runs_read,
+    runs_redrive,
     runs_submit,
     runs_watch,
     runs_watch_all,
@@ -79,7 +80,17 @@ def create_app(open_services: OpenServices) -> FastAPI:
     app.add_middleware(BrowserGuard)
     app.add_middleware(CorrelationEcho)
     # Routes are tried in this order: the busiest come first.
-    for module in (runs_submit, runs_yaml, runs_act, runs_read, runs_watch_all, runs_watch, run_events, health):
+    for module in (
+        runs_submit,
+        runs_yaml,
+        runs_redrive,
+        runs_act,
+        runs_read,
+        runs_watch_all,
+        runs_watch,
+        run_events,
+        health,
+    ):
         app.include_router(module.router)
     for module in (run_outputs, executions, graphs, workers, dlq, metrics):
         app.include_router(module.router)

@@ -1,5 +1,6 @@
 """What answers show of a run: views of its snapshot, and which parts of it a request includes."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -64,6 +65,13 @@ def by_change(runs: list[JsonObject]) -> list[JsonObject]:
 def _changed_at(run: JsonObject) -> float:
     updated_at = run.get("updated_at")
     return float(updated_at) if isinstance(updated_at, int | float) else 0.0
+
+
+def add_redriven(snapshot: JsonObject, redriven: Mapping[str, Sequence[str]]) -> None:
+    """Add the runs that repeat this one, if there are any."""
+    found = redriven.get(str(snapshot.get("run_id")))
+    if found:
+        snapshot["redriven_as"] = list(found)
 
 
 def tasks_view(snapshot: JsonObject) -> JsonObject:

@@ -16,7 +16,7 @@ from pyoco_server.app.ports import (
     EventLog,
     GraphRegistry,
     NewId,
-    OutputPieces,
+    OutputCopies,
     RunIndexReader,
     Snapshots,
     UnavailableError,
@@ -24,6 +24,7 @@ from pyoco_server.app.ports import (
     WorkQueue,
 )
 from pyoco_server.app.runs.commands import RunCommands
+from pyoco_server.app.runs.redrive import Redriver, RunRedrives
 from pyoco_server.app.runs.run_log import RunLog
 from pyoco_server.app.runs.submit import IdempotentSubmitter, Submitter
 from pyoco_server.app.snapshots.index_updater import IndexUpdater
@@ -81,7 +82,7 @@ class Services:
     workers: WorkerRegistry
     dead_letters: DeadLetters
     graphs: GraphRegistry
-    outputs: OutputPieces
+    outputs: OutputCopies
     """Names begin with the id of a run: read only those of a run that the sender may see."""
     index: RunIndexReader
     index_updater: IndexUpdater
@@ -169,6 +170,13 @@ class Services:
             return {}
         used = dict(zip(QUOTAS, await self.quotas.of(self.tenant_id).usage(), strict=True))
         return {quota: used[quota] / limit for quota, limit in limits.items()}
+
+    @property
+    def redrives(self) -> RunRedrives:
+        """Repeats ended runs as new ones."""
+        redriver = Redriver(log=self.log, outputs=self.outputs, clock=self.clock, new_id=self.new_id)
+        quota = None if self.tenant_id is None else self.quotas.of(self.tenant_id)
+        return RunRedrives(self.run_log, redriver, self.new_id, quota=quota)
 
     async def up_to_date_index(self) -> RunIndexReader:
         """Return the index when it has all that this gateway has written: clients find the runs they submitted."""

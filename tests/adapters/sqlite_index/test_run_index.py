@@ -57,6 +57,20 @@ def test_applied_changes_are_kept_in_the_file(tmp_path: Path) -> None:
     use(tmp_path / "index.db", second)
 
 
+def test_runs_are_found_by_the_run_that_they_repeat(path: Path | str) -> None:
+    async def body(index: SqliteRunIndex) -> None:
+        repeats = {"redrive": {"of": "a", "root": "a", "try": 2, "from": "failed"}}
+        await index.apply([change("c", 3, submitted_at=3.0, tenant_id="acme", **repeats), change("a", 1)], 3)
+        await index.apply([change("b", 4, submitted_at=2.0, tenant_id="acme", **repeats)], 4)
+        assert await index.redriven(["a", "b"]) == {"a": ["b", "c"]}
+        assert await index.redriven(["a"], "acme") == {"a": ["b", "c"]}
+        assert await index.redriven(["a"], "other") == await index.redriven([]) == {}
+        await index.apply([gone("b", 5)], 5)
+        assert await index.redriven(["a"]) == {"a": ["c"]}
+
+    use(path, body)
+
+
 def test_clear_removes_everything(path: Path | str) -> None:
     async def body(index: SqliteRunIndex) -> None:
         waiting = [waits("n", "1970-01-01T00:00:01Z")]

@@ -138,8 +138,8 @@ TASKS = 4
 PARAMS: dict[str, Any] = {"n": 2, "word": "b", "items": [1, "b", [2]], "rows": [[1], [], [2, 3]], "none": None}
 
 
-def _bodies(depth: int) -> st.SearchStrategy[tuple[Statement, ...]]:
-    return st.lists(_statements(depth), min_size=1, max_size=2).map(tuple)
+def bodies(depth: int) -> st.SearchStrategy[tuple[Statement, ...]]:
+    return st.lists(statements(depth), min_size=1, max_size=2).map(tuple)
 
 
 def _references(depth: int) -> list[str]:
@@ -157,13 +157,13 @@ def _references(depth: int) -> list[str]:
     ]
 
 
-def _statements(depth: int) -> st.SearchStrategy[Statement]:
+def statements(depth: int) -> st.SearchStrategy[Statement]:
     """Statements inside so many loops and choices."""
     calls = st.builds(Call, st.integers(0, TASKS - 1))
     if depth == 3:
         return calls
     reference = st.sampled_from(_references(depth))
-    inside = _bodies(depth + 1)
+    inside = bodies(depth + 1)
     counts = st.one_of(st.integers(0, 2), st.sampled_from(["$ctx.params.n", "$ctx.params.n - 1", "$ctx.params.word"]))
     lists = st.sampled_from(["$ctx.params.items", "$ctx.params.rows", *(f"$ctx.v{outer}" for outer in range(depth))])
     conditions = st.builds("{} {} {}".format, reference, st.sampled_from([">=", "==", "!="]), st.integers(0, 3))
@@ -197,7 +197,7 @@ def _build_program(program: Sequence[Statement], behaviours: Sequence[Behaviour]
     if greeted:  # results are there from the beginning, and fewer expressions fail
         built.flow >>= tasks[0] >> tasks[1] >> tasks[2]
     for statement in program:
-        built.flow >>= _fragment(statement, tasks, 0)
+        built.flow >>= fragment(statement, tasks, 0)
     built.flow >>= step(lambda ctx: dict(ctx.scratch), "last")[1]  # a loop, so that it is a program in any case
     return built
 
@@ -216,7 +216,7 @@ def _noting(built: Built, number: int, behaviour: Behaviour) -> TaskWrapper:
     return step(call, f"t{number}", retries=behaviour.retries, outputs=[f"scratch.t{number}.n"])
 
 
-def _fragment(statement: Statement, tasks: Sequence[TaskWrapper], depth: int) -> FlowFragment:
+def fragment(statement: Statement, tasks: Sequence[TaskWrapper], depth: int) -> FlowFragment:
     match statement:
         case Call(task):
             return tasks[task]
@@ -232,12 +232,12 @@ def _fragment(statement: Statement, tasks: Sequence[TaskWrapper], depth: int) ->
 
 
 def _sequence(body: Sequence[Statement], tasks: Sequence[TaskWrapper], depth: int) -> FlowFragment:
-    return functools.reduce(operator.rshift, [_fragment(statement, tasks, depth) for statement in body])
+    return functools.reduce(operator.rshift, [fragment(statement, tasks, depth) for statement in body])
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    program=st.lists(_statements(0), min_size=1, max_size=3),
+    program=st.lists(statements(0), min_size=1, max_size=3),
     failing=st.one_of(st.none(), st.tuples(st.integers(0, TASKS - 1), st.integers(1, 4), st.booleans())),
     greeted=st.sampled_from([True, True, False]),
 )

@@ -132,6 +132,11 @@ def _runs(recorder: Recorder) -> None:
     ask("POST", "/runs/{run_id}/nodes/{node_id}/resume", at=at, json={"input": {"approved": True}})
     ended(client, asking)
     ask("POST", "/runs/{run_id}/archive", at=at)
+    failed = submit(client, "boom")
+    ended(client, failed)
+    ask("POST", "/runs/{run_id}/redrive", at={"run_id": failed}, json={"params": {"name": "Ada"}, "dry_run": True})
+    listed(client, 1, flow="boom", status="FAILED")  # the list may lag behind a little
+    ask("POST", "/runs/redrive", json={"filter": {"flow": "boom"}, "per_sec": 40, "limit": 1, "dry_run": True})
     listed(client, 2, flow="hello")
     while listed(client, 1, flow="ask")[0]["archived_at"] is None:  # the list may lag behind a little
         pass

@@ -100,6 +100,8 @@ ROWS: dict[tuple[str, str], Row] = {
         KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json={"input": 1}
     ),
     ("POST", "/runs/{run_id}/cancel"): Row(KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json={}),
+    ("POST", "/runs/{run_id}/redrive"): Row(KeyScope.RUNS, CHANGES, KNOWN, HIDDEN, json={}),
+    ("POST", "/runs/redrive"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json={"filter": {"flow": "f"}}),
     ("POST", "/runs/{run_id}/archive"): Row(KeyScope.OPERATE, CHANGES, KNOWN, HIDDEN, json={}),
     ("POST", "/runs/cancel"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json={"run_ids": ["{run_id}"]}),
     ("POST", "/executions"): Row(KeyScope.RUNS, CHANGES, KNOWN, OWN, json={"graphId": "g"}),

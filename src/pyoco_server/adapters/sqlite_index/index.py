@@ -120,6 +120,10 @@ class SqliteRunIndex:
         """Return those of these runs that match."""
         return await self._read(tallying.among, run_ids, wanted)
 
+    async def redriven(self, run_ids: Sequence[str], tenant_id: str | None = None) -> Mapping[str, Sequence[str]]:
+        """Return the runs that repeat these."""
+        return await self._read(reading.redriven, run_ids, tenant_id)
+
     async def latencies(self, tenant_id: str | None = None) -> Latencies:
         """Return histograms of how long runs took."""
         return await self._read(latencies.latencies, tenant_id)

@@ -22,6 +22,7 @@ _HELD_OF_TENANT: Final = """SELECT count(*) FROM runs INDEXED BY runs_listed_ten
 _SUBMITTED_SINCE: Final = """SELECT count(*) FROM cells CROSS JOIN runs INDEXED BY runs_listed_tenant
     ON runs.tenant = cells.tenant AND runs.status = cells.status AND runs.tag = cells.tag AND submitted_at > :since
     WHERE cells.tenant = :tenant AND cells.flow = :any AND cells.runs > 0"""
+_AT_A_TIME: Final = 500
 _BEFORE_ALL: Final = (-1.0, 0)
 _DAY_SEC: Final = 86_400
 _LAST_MOMENT: Final = 1e12
@@ -64,6 +65,22 @@ def held_count(connection: sqlite3.Connection, tenant_id: str | None) -> int:
         return int(connection.execute(_HELD).fetchone()[0])
     tenant = number_of(connection, tenant_id)
     return 0 if tenant is None else int(connection.execute(_HELD_OF_TENANT, (tenant,)).fetchone()[0])
+
+
+def redriven(connection: sqlite3.Connection, run_ids: Sequence[str], tenant_id: str | None) -> dict[str, list[str]]:
+    """Return the runs that repeat these, by the run that they repeat."""
+    tenant = None if tenant_id is None else number_of(connection, tenant_id)
+    if tenant_id is not None and tenant is None:
+        return {}
+    found: dict[str, list[str]] = {}
+    for begin in range(0, len(run_ids), _AT_A_TIME):
+        part = run_ids[begin : begin + _AT_A_TIME]
+        places = ", ".join("?" * len(part))
+        sql = f"""SELECT redrive_of, run_id FROM runs INDEXED BY runs_by_redrive
+            WHERE redrive_of IN ({places}) AND tenant = ifnull(?, tenant) ORDER BY submitted_at, run_id"""  # noqa: S608 our own parts
+        for of, run_id in connection.execute(sql, (*part, tenant)):
+            found.setdefault(of, []).append(run_id)
+    return found
 
 
 def day_of(moment: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pyoco_server.app.ports import SnapshotChange
-from pyoco_server.app.snapshots.projection import DRIVEN_OUTSIDE, HELD, STORED_BYTES
+from pyoco_server.app.snapshots.projection import DRIVEN_OUTSIDE, HELD, REDRIVE, STORED_BYTES
 from pyoco_server.app.snapshots.status import TERMINAL_RUN, RunStatus, TaskStatus
 
 SUMMARY_BYTES: Final = 16 * 1024
@@ -99,6 +99,8 @@ class Row(NamedTuple):
     """From submission to the end; None likewise."""
     is_held: bool
     """Whether it is held because no worker has the code it needs next."""
+    redrive_of: str | None
+    """The run that it repeats."""
     alive_at: float | None
     """The last heartbeat; None if none is expected."""
     size: int
@@ -136,6 +138,7 @@ def row_of(change: SnapshotChange) -> Row | None:
         queued_sec=_between(submitted_at, _moment(snapshot.get("start_time"))) if ended else None,
         whole_sec=_between(submitted_at, _moment(snapshot.get("end_time")) or updated_at) if ended else None,
         is_held=_is_held(snapshot),
+        redrive_of=_text(redrive.get("of")) if isinstance(redrive := snapshot.get(REDRIVE), dict) else None,
         alive_at=alive_at if _is_watched(snapshot, waiting) else None,
         size=len(change.body) + sum(_whole(snapshot.get(name)) for name in (STORED_BYTES, "workflow_yaml_bytes")),
         deadlines={} if ended else _deadlines(waiting),

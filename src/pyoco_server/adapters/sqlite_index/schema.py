@@ -4,10 +4,10 @@ Runs are listed by (submitted_at, run_id). The runs that share a tenant, a flow,
 is one index for each combination of tenant and flow given or not, in which the runs of a cell are contiguous and in
 list order; a page is merged from the cells that match, and reads a few runs of each, however many there are. A table
 holds the number of runs of each cell, which also gives the counts by status; another holds the number of runs
-submitted on each day, and their bytes. Runs submitted with their workflow are also listed by its hash, and runs that
-are held for missing code have an index of their own. Durations are counted by class when runs end, and stay counted
-when runs are removed. An index for each set of filters would need no merging, but every run would be written to four
-times as many places.
+submitted on each day, and their bytes. Runs submitted with their workflow are also listed by its hash; runs that are
+held for missing code, and runs that repeat another one, have an index of their own. Durations are counted by class when
+runs end, and stay counted when runs are removed. An index for each set of filters would need no merging, but every run
+would be written to four times as many places.
 
 Texts that many runs share are stored once, as numbered *terms*, so that the indexes stay small; 0 stands for none.
 """
@@ -21,7 +21,7 @@ from typing import Final
 from pyoco_server.adapters.private_files import private_file
 from pyoco_server.errors import InvalidInputError
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """A file of another version is replaced: its content can be read from the snapshots again."""
 
 IN_MEMORY: Final = ":memory:"
@@ -59,6 +59,7 @@ CREATE TABLE runs (
     tag INTEGER NOT NULL,
     yaml INTEGER,
     held INTEGER,
+    redrive_of TEXT,
     alive_at REAL,
     size INTEGER NOT NULL,
     summary BLOB NOT NULL
@@ -107,6 +108,7 @@ _INDEXES: Final = {
     "runs_listed_tenant_flow": "(tenant, flow, status, tag, submitted_at, run_id)",
     "runs_listed_held": "(held, flow, status, tag, submitted_at, run_id) WHERE held IS NOT NULL",
     "runs_listed_tenant_held": "(tenant, held, flow, status, tag, submitted_at, run_id) WHERE held IS NOT NULL",
+    "runs_by_redrive": "(redrive_of, submitted_at) WHERE redrive_of IS NOT NULL",
     "runs_listed_yaml": "(yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL",
     "runs_listed_tenant_yaml": "(tenant, yaml, flow, status, tag, submitted_at, run_id) WHERE yaml IS NOT NULL",
 }

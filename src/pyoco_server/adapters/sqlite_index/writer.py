@@ -48,6 +48,7 @@ class _Columns(NamedTuple):
     tag: int
     yaml: int | None
     held: int | None
+    redrive_of: str | None
     alive_at: float | None
     size: int
 
@@ -201,6 +202,7 @@ class Writer:
             tag=self._number(row.tag),
             yaml=self._number(row.yaml) or None,  # most runs have none, and are in no index of workflows
             held=1 if row.is_held else None,
+            redrive_of=row.redrive_of,
             alive_at=row.alive_at,
             size=row.size,
         )

@@ -7,7 +7,7 @@ from pyoco_server.app.ports.dead_letters import DeadLetters, StoredDeadLetter
 from pyoco_server.app.ports.errors import LogConflictError, NotStoredError, TooLargeError, UnavailableError
 from pyoco_server.app.ports.event_log import EventLog, OnAppend, Unsubscribe
 from pyoco_server.app.ports.graphs import GraphRegistry
-from pyoco_server.app.ports.outputs import OutputPieces, OutputStore
+from pyoco_server.app.ports.outputs import OutputCopies, OutputPieces, OutputStore
 from pyoco_server.app.ports.run_index import (
     LATENCY_BOUNDS_SEC,
     Cursor,
@@ -59,6 +59,7 @@ __all__ = [
     "NewId",
     "NotStoredError",
     "OnAppend",
+    "OutputCopies",
     "OutputPieces",
     "OutputStore",
     "RunFilter",

@@ -30,3 +30,7 @@ class OutputStore(Protocol):
     async def delete(self, name: str) -> None:
         """Remove the bytes stored under ``name``, if there are any."""
         ...
+
+
+class OutputCopies(OutputStore, OutputPieces, Protocol):
+    """Reads stored outputs piece by piece, and copies them from one run to another."""

@@ -218,6 +218,10 @@ class RunIndexReader(Protocol):
         """Return those of these runs that fit, in no particular order."""
         ...
 
+    async def redriven(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the runs that repeat these, in the order of their submission; runs without any are left out."""
+        ...
+
     async def latencies(self) -> Latencies:
         """Return how long runs took, counted as they end."""
         ...
@@ -243,6 +247,11 @@ class RunIndex(RunIndexReader, Protocol):
     @override
     async def tags(self, status: str, tenant_id: str | None = None, *, limit: int = 50) -> Mapping[str, int]:
         """Return the tags of the runs with this status, of a tenant or of all."""
+        ...
+
+    @override
+    async def redriven(self, run_ids: Sequence[str], tenant_id: str | None = None) -> Mapping[str, Sequence[str]]:
+        """Return the runs of a tenant, or of all, that repeat these."""
         ...
 
     @override

@@ -14,6 +14,7 @@ from pyoco_server.app.ports import (
     WorkerRecord,
     WorkerRegistry,
 )
+from pyoco_server.app.runs.redrive_plan import is_half_copied
 from pyoco_server.app.runs.run_log import RunLog, RunNotFoundError
 from pyoco_server.app.snapshots.codec import SnapshotUnreadableError, json_object, readable
 from pyoco_server.app.snapshots.status import RunStatus, was_retracted
@@ -67,7 +68,7 @@ async def _snapshot_from_log(runs: RunLog, stored: StoredSnapshot) -> StoredSnap
         run = await runs.open(stored.run_id)
     except RunNotFoundError:
         return None
-    if was_retracted(run.execution.state):
+    if was_retracted(run.execution.state) or is_half_copied(run.events):
         raise RunNotFoundError(stored.run_id)
     return stored._replace(body=msgspec.json.encode(run.snapshot()), position=run.execution.position)
 

@@ -27,6 +27,7 @@ from pyoco_server.app.ports import (
 )
 from pyoco_server.app.runs.creation import Creation, RunCreator
 from pyoco_server.app.runs.job import Job, WakeUpQueue, new_job, queue_job
+from pyoco_server.app.runs.redrive_plan import is_half_copied
 from pyoco_server.app.runtime.execution import Decision, Execution
 from pyoco_server.app.runtime.run_input import RunInput
 from pyoco_server.app.runtime.wait_deadlines import deadline_error
@@ -58,6 +59,9 @@ _log = logging.getLogger(__name__)
 
 _OUTSIDE: Final = Actor(ActorKind.EXTERNAL, "snapshot")
 _RESTORER: Final = Actor(ActorKind.SYSTEM, "restore")
+
+COPY_SEC: Final = 60.0
+"""After so long, the process that copied a part of a run has died."""
 
 FRESH_SEC: Final = 3.0
 """A heartbeat that is no older is a sign of life."""
@@ -152,9 +156,12 @@ class RunLog:
         except (Exception, asyncio.CancelledError):
             if not is_shared:
                 created = run.execution.step(initial_state(run.execution.execution_id), create).events[0]
-                creation = Creation(created, is_shared=False, graph=run.execution.graph)
-                await asyncio.shield(self._creator.retract(creation))
+                await asyncio.shield(self.retract_creation(created, run.execution.graph))
             raise
+
+    async def retract_creation(self, created: Event, graph: Graph) -> bool:
+        """Retract a run that no other request may create; False if it has run to its end meanwhile."""
+        return await self._creator.retract(Creation(created, is_shared=False, graph=graph)) is None
 
     async def stored_snapshot(self, run_id: str) -> JsonObject | None:
         """Return the run's snapshot, of any writer; None if there is none, SnapshotUnreadableError if it is damaged."""
@@ -226,8 +233,14 @@ class RunLog:
         if was_retracted(run.execution.state):
             await self._writer.remove(run_id)
             return None
+        if is_half_copied(run.events):
+            await self._retract_half_copy(run)
+            return None
         stored, position = await self._snapshots.read(run_id), run.execution.position
         if len(run.events) > 1:
+            is_untouched = run.events[-1].occurred_at == run.events[0].occurred_at  # by any worker: a redrive began it
+            if stored is None and is_untouched and not run.execution.state.is_terminal:
+                await self.wake(run)
             if stored is None or stored.position < position:
                 await self.write_snapshot(run)
             if queued is not None and run_id not in queued and self._lacks_worker(run, stored):
@@ -242,6 +255,12 @@ class RunLog:
             await self.retract(run_id, _RESTORER)  # its submitter left its mark, and could not close the log
             return None
         return run
+
+    async def _retract_half_copy(self, run: OpenRun) -> None:
+        """Close the log of a redrive whose process died; UnavailableError while it may still be at work."""
+        if (self._clock.now() - run.events[0].occurred_at).total_seconds() < COPY_SEC:
+            raise UnavailableError(f"run '{run.execution.execution_id}' is being copied")
+        await self.retract(run.execution.execution_id, _RESTORER)
 
     async def rescue(self, run_id: str) -> None:
         """Queue a job for a run that no process seems to own; if it needs no worker, update its snapshot instead."""

@@ -65,6 +65,8 @@ class Stored(msgspec.Struct, frozen=True):
     name: str
     sha256: str
     hmac: str = ""
+    signed_as: str = ""
+    """The first name of the object, if a redrive copied it: its signature is over that name."""
 
 
 Aside = Callable[[Callable[[], "_Form"]], Awaitable["_Form"]]
@@ -177,7 +179,9 @@ class Outputs:
     def _verified(self, owner: ValueOwner, said: Stored, data: bytes) -> Deferred:
         if self._key is None:
             return owner.lost("it is pickled, and this worker has no PYOCO_RESULT_KEY")
-        if not hmac.compare_digest(self._signature(owner, said.name, data).encode(), said.hmac.encode()):
+        if not hmac.compare_digest(
+            self._signature(owner, said.signed_as or said.name, data).encode(), said.hmac.encode()
+        ):
             _log.warning(
                 "the signature of stored output '%s' is not valid: it is not loaded",
                 said.name,

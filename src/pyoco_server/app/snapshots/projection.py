@@ -55,6 +55,9 @@ HELD: Final = "held"
 DECLINED_BY: Final = "declined_by"
 """The field of a snapshot that names instances of workers that lack the code a run is held for; it is not shown."""
 
+REDRIVE: Final = "redrive"
+"""The field of EXECUTION_CREATED, and of a snapshot, that says which run this one repeats."""
+
 UNUSED_PARAMS: Final = "unused_params"
 """The field of a snapshot with the parameters that nothing takes, each with names that may have been meant."""
 
@@ -118,6 +121,7 @@ class RunProjection:
         self.state = initial_state(run_id)
         self._input: RunInput | None = None
         self._platform: object = None
+        self._redrive: object = None
         self._records: dict[str, _TaskRecord] = {}
         self._loops: set[str] = set()
         self._not_started: Counter[str] = Counter()
@@ -155,6 +159,7 @@ class RunProjection:
 
     def _created(self, _: Event, payload: ExecutionCreated) -> None:
         self._platform = payload.extra.get(PLATFORM)
+        self._redrive = payload.extra.get(REDRIVE)
 
     def _cancel_requested(self, event: Event, _: ExecutionCancelRequested) -> None:
         self._canceler = self._canceler or event.actor
@@ -301,6 +306,10 @@ class RunProjection:
         """Add the fields that most runs do not have."""
         if self.input.params_kind != "json":
             snapshot["params_kind"] = self.input.params_kind
+        if code := ((self.state.failure or {}).get("error") or {}).get("code"):
+            snapshot["error_code"] = code
+        if isinstance(self._redrive, dict):
+            snapshot[REDRIVE] = self._redrive
         if self._codes:
             snapshot["code"] = {"sha256": self._codes[-1]}
             if len(self._codes) > 1:

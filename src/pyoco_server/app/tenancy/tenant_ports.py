@@ -218,6 +218,10 @@ class TenantIndex:
         """Return those of these runs that are the tenant's and fit."""
         return _shown(await self._index.among(run_ids, msgspec.structs.replace(wanted, tenant_id=self._tenant_id)))
 
+    async def redriven(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the tenant's runs that repeat these."""
+        return await self._index.redriven(run_ids, self._tenant_id)
+
     async def latencies(self) -> Latencies:
         """Return how long the tenant's runs took."""
         return await self._index.latencies(self._tenant_id)

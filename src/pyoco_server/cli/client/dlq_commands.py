@@ -1,4 +1,4 @@
-"""``dlq list`` and ``dlq show``: jobs that could not be executed."""
+"""``dlq list``, ``show`` and ``redrive``: jobs that could not be executed."""
 
 import argparse
 from collections.abc import Mapping
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyoco_server.cli.client.connection import connected
 from pyoco_server.cli.client.subcommands import add_command
+from pyoco_server.cli.client.submit_commands import add_wait_options, send
 from pyoco_server.cli.shared import argument_types as kinds
+from pyoco_server.cli.shared.errors import UsageError
 from pyoco_server.cli.shared.output import (
     Column,
     add_output_option,
@@ -17,6 +19,7 @@ from pyoco_server.cli.shared.output import (
     wants_json,
 )
 from pyoco_server.cli.shared.parsing import DONE
+from pyoco_server.client import requests as calls
 
 if TYPE_CHECKING:
     from pyoco_server.cli.client.subcommands import Subcommands
@@ -44,7 +47,7 @@ def add_to(subcommands: "Subcommands") -> None:
     """Describe the arguments."""
     dlq = add_command(subcommands, "dlq", _list, summary="show dead letters", example=_LIST_EXAMPLE)
     dlq.set_defaults(limit=None, output=None)
-    actions = dlq.add_subparsers(title="commands", metavar="list|show")
+    actions = dlq.add_subparsers(title="commands", metavar="list|show|redrive")
     newest = add_command(
         actions, "list", _list, summary="list the newest dead letters, as dlq alone does", example=_LIST_EXAMPLE
     )
@@ -57,6 +60,13 @@ def add_to(subcommands: "Subcommands") -> None:
         "sequence", metavar="SEQUENCE", type=kinds.whole_number(1), help="its number in the list (required)"
     )
     add_output_option(one)
+    again = add_command(
+        actions, "redrive", _redrive, summary="redrive the run of a dead letter", example="pyoco-client dlq redrive 17"
+    )
+    again.add_argument(
+        "sequence", metavar="SEQUENCE", type=kinds.whole_number(1), help="its number in the list (required)"
+    )
+    add_wait_options(again)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -67,6 +77,14 @@ def _list(arguments: argparse.Namespace) -> int:
     else:
         print_table(_COLUMNS, found, empty="no dead letters")
     return DONE
+
+
+def _redrive(arguments: argparse.Namespace) -> int:
+    with connected(arguments) as client:
+        run_id = _entry(client.dead_letter(arguments.sequence)).get("run_id")
+    if not isinstance(run_id, str):
+        raise UsageError(f"dead letter {arguments.sequence} names no run", example="pyoco-client dlq list")
+    return send(lambda: calls.redriving(run_id), arguments)
 
 
 def _show(arguments: argparse.Namespace) -> int:

@@ -46,7 +46,7 @@ def add_to(subcommands: "Subcommands") -> None:
     submit.add_argument(
         "--idempotency-key", metavar="KEY", type=kinds.name, help="submitting again with this key returns the same run"
     )
-    _add_wait_options(submit)
+    add_wait_options(submit)
     by_file = add_command(
         subcommands,
         "submit-yaml",
@@ -58,14 +58,15 @@ def add_to(subcommands: "Subcommands") -> None:
     add_either(by_file, "workflow_file", "the flow.yaml (required)", metavar="FILE", value="FILE")
     by_file.add_argument("--flow-name", metavar="NAME", type=kinds.name, help="its name (that of the file)")
     _add_tag(by_file)
-    _add_wait_options(by_file)
+    add_wait_options(by_file)
 
 
 def _add_tag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tag", metavar="TAG", type=kinds.name, help="which workers may take it (default)")
 
 
-def _add_wait_options(parser: argparse.ArgumentParser) -> None:
+def add_wait_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`send`."""
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; the exit code is its outcome")
     parser.add_argument("--timeout-sec", metavar="SEC", type=kinds.seconds, help="with --wait: the longest wait")
     add_output_option(parser, "json", "id", "table")
@@ -86,11 +87,11 @@ def _submit(arguments: argparse.Namespace) -> int:
             idempotency_key=arguments.idempotency_key,
         )
 
-    return _send(call, arguments)
+    return send(call, arguments)
 
 
 def _submit_yaml(arguments: argparse.Namespace) -> int:
-    return _send(lambda: _from_file(arguments), arguments)
+    return send(lambda: _from_file(arguments), arguments)
 
 
 def _from_file(arguments: argparse.Namespace) -> Call[JsonObject]:
@@ -103,7 +104,8 @@ def _from_file(arguments: argparse.Namespace) -> Call[JsonObject]:
         raise UsageError(f"--workflow-file {arguments.workflow_file}: {reason}{near}", example=_YAML_EXAMPLE) from error
 
 
-def _send(call: Callable[[], Call[JsonObject]], arguments: argparse.Namespace) -> int:
+def send(call: Callable[[], Call[JsonObject]], arguments: argparse.Namespace) -> int:
+    """Send a request that begins a run; print the answer, or with ``--wait`` follow the run to its end."""
     if arguments.timeout_sec is not None and not arguments.wait:
         raise UsageError("--timeout-sec needs --wait", example=arguments.example)
     with connected(arguments) as client:

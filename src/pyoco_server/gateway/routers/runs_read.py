@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pyoco_server.app.ports import RunQuery
 from pyoco_server.app.runs.queries import page_of_runs, snapshot_and_worker, snapshot_of
 from pyoco_server.app.snapshots.codec import readable
-from pyoco_server.app.snapshots.status import RunStatus
+from pyoco_server.app.snapshots.status import TERMINAL_RUN, RunStatus
 from pyoco_server.gateway import run_views
 from pyoco_server.gateway.errors import ListQueryError
 from pyoco_server.gateway.principal import PrincipalDep
@@ -87,6 +87,9 @@ async def list_runs(  # noqa: PLR0913 the filters of the specification
         await services.up_to_date_index(), services.snapshots, query, full=run_views.wants_full(include)
     )
     items = page.items if order is not None else run_views.by_change(page.items)
+    redriven = await services.index.redriven([item["run_id"] for item in items])
+    for item in items:
+        run_views.add_redriven(item, redriven)
     for item in items:
         for name in run_views.NOT_SHOWN:
             item.pop(name, None)
@@ -115,6 +118,8 @@ async def get_run(
         await newest_within(services, request, principal, run_id, wait_sec)
     found, worker = await snapshot_and_worker(services.snapshots, services.run_log, services.workers, run_id)
     snapshot = run_views.snapshot_view(found, records=run_views.wants_records(include))
+    if snapshot.get("status") in TERMINAL_RUN:
+        run_views.add_redriven(snapshot, await (await services.up_to_date_index()).redriven([run_id]))
     timeout_sec = services.settings.heartbeat.worker_disconnect_timeout_sec
     return Json(run_views.with_worker(snapshot, worker, now=services.now, timeout_sec=timeout_sec))
 

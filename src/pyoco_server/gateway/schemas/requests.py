@@ -98,6 +98,68 @@ class CancelRuns(CancelRun):
     tag: Tag | None = None
 
 
+NodeNames = Annotated[list[Annotated[str, Field(min_length=1, max_length=1_000)]], Field(max_length=1_000)]
+
+
+class _Redrive(_Strict):
+    """What of an ended run is repeated. A redrive starts work, so an unknown field is an error, not ignored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    from_: Annotated[
+        Literal["failed", "start"] | Annotated[NodeNames, Field(min_length=1)],
+        Field(
+            alias="from",
+            description="`failed`: what did not succeed, and everything behind it. `start`: everything. Or also nodes, "
+            "or tasks, of these names and everything behind them.",
+        ),
+    ] = "failed"
+    reason: Annotated[Reason | None, Field(description="Kept in the new run's log.")] = None
+    dry_run: Annotated[bool, Field(description="Only return the plan.")] = False
+
+
+class RedriveRun(_Redrive):
+    """What of one ended run is repeated; the body may be left out."""
+
+    params: Annotated[
+        dict[str, Any] | None, Field(description="Parameters that replace those of the old run; the others stay.")
+    ] = None
+    params_kind: Annotated[
+        Literal["json", "tagged"] | None,
+        Field(description="How `params` are written: as they are, or with tags for types JSON lacks."),
+    ] = None
+    tag: Annotated[Tag | None, Field(description="Which workers; those of the old run unless given.")] = None
+    ask_again: Annotated[NodeNames, Field(description="Waits whose answers are not kept.")] = []
+
+
+class RedriveFilter(_Strict):
+    """Which ended runs; every field that is given must fit."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    status: Annotated[Literal["FAILED", "COMPLETED", "CANCELLED"] | None, Field(description="FAILED unless given.")] = (
+        None
+    )
+    flow: FlowName | None = None
+    tag: Tag | None = None
+    error_code: Annotated[str | None, Field(description="`error_code` of the run.", examples=["ConnectionError"])] = (
+        None
+    )
+    ended_after: Annotated[float | None, Field(allow_inf_nan=False, description="Unix seconds.")] = None
+    ended_before: Annotated[float | None, Field(allow_inf_nan=False, description="Unix seconds.")] = None
+
+
+class RedriveRuns(_Redrive):
+    """Which runs to redrive, and how fast. Each run is redriven once, however often the request is sent."""
+
+    filter: RedriveFilter
+    per_sec: Annotated[float, Field(gt=0, le=10_000, description="How many runs begin in a second at most.")] = 40.0
+    limit: Annotated[int, Field(ge=1, le=1_000, description="How many runs are redriven by this request at most.")] = (
+        100
+    )
+    cursor: Annotated[str | None, Field(description="`next_cursor` of the answer before.")] = None
+
+
 class ResumeWait(_Strict):
     """The answer to a wait. A resume cannot be undone, so an unknown field is an error, not ignored."""
 

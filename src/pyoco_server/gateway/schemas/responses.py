@@ -145,6 +145,15 @@ class TaskTally(BaseModel):
     not_started: Annotated[int, Field(description="Rounds that ended before the task, or did not start.")]
 
 
+class Redrive(_OpenDocument):
+    """Which run another one repeats."""
+
+    of: str
+    root: Annotated[str, Field(description="The first run of the line.")]
+    try_: Annotated[int, Field(alias="try", description="2 for the first redrive of a run.")]
+    from_: Annotated[str | list[str], Field(alias="from")]
+
+
 class RunSnapshot(_OpenDocument):
     """The snapshot of a run."""
 
@@ -177,6 +186,11 @@ class RunSnapshot(_OpenDocument):
     cancel_requested_by: Annotated[str | None, Field(description="`api_key:<id>`; null without an API key.")]
     waiting: list[Waiting]
     held: Annotated[Held | None, Field(description="Left out unless the run is held.")] = None
+    redrive: Annotated[Redrive | None, Field(description="Which run this one repeats; left out if none.")] = None
+    redriven_as: Annotated[
+        list[str], Field(description="The runs that repeat this one; left out if there are none.")
+    ] = []
+    error_code: Annotated[str | None, Field(description="The code of the error; left out unless it failed.")] = None
     code: Annotated[Code | None, Field(description="Left out until a worker has started the run.")] = None
     version: int
     wheels: Annotated[
@@ -219,6 +233,49 @@ class RunTasks(_OpenDocument):
         dict[str, TaskTally], Field(description="As in the run: for each task inside a loop, its rounds by outcome.")
     ] = {}
     task_records_truncated: bool
+
+
+class PlannedNode(BaseModel):
+    """What becomes of one node, and why."""
+
+    node: str
+    why: str
+
+
+class RedrivePlanDocument(BaseModel):
+    """What a new run keeps of the old one, what it runs if everything succeeds, and what it drops."""
+
+    keep: list[PlannedNode]
+    run: list[PlannedNode]
+    drop: list[PlannedNode]
+
+
+class RunRedriven(RunAccepted):
+    """The new run, and what it does."""
+
+    redrive: Redrive
+    plan: RedrivePlanDocument
+
+
+class RedrivePlanned(BaseModel):
+    """With `dry_run`: what a redrive would do."""
+
+    plan: RedrivePlanDocument
+
+
+class RedriveResult(_OpenDocument):
+    """What became of one run among many; with `error` if it was not redriven."""
+
+    of: Annotated[str, Field(description="The old run.")]
+    run_id: Annotated[str | None, Field(description="The new run; null with `dry_run`, or if it was not redriven.")]
+    status: RunStatus | None
+
+
+class RedriveResults(BaseModel):
+    """The result for each run, and where the next request continues."""
+
+    results: list[RedriveResult]
+    next_cursor: Annotated[str | None, Field(description="Send it as `cursor` with the same request; null at the end.")]
 
 
 class CancelResult(_OpenDocument):
