@@ -40,6 +40,7 @@ BODIES: dict[str, Any] = {
     "POST /runs/batch": {"json": {"runs": [{"flow_name": "hello"}] * 3}},
     "POST /runs/yaml": {"files": FILE, "data": {"flow_name": "f"}},
     "POST /runs/cancel": {"json": {"flow": "hello"}},
+    "POST /runs/redrive": {"json": {"filter": {"flow": "hello"}}},
     "POST /executions": {"json": {"graphId": "g"}},
     "PUT /graphs/{graph_id}": {"json": GRAPH},
     "PATCH /workers/{worker_id}": {"json": {"hidden": True}},

@@ -48,6 +48,10 @@ def free_port(host: str = "127.0.0.1") -> int:
         return port
 
 
+class NoSnapshotError(AssertionError):
+    """A run has no snapshot; a replica of a cluster may not have it yet."""
+
+
 class Crew:
     """All gateways and workers on one NATS, and the test's own connection to it."""
 
@@ -184,7 +188,8 @@ class Crew:
     async def snapshot(self, run_id: str) -> Snapshot:
         """How a run stands."""
         stored = await self.platform.snapshots.read(run_id)
-        assert stored is not None, f"run {run_id} has no snapshot"
+        if stored is None:
+            raise NoSnapshotError(f"run {run_id} has no snapshot")
         snapshot: Snapshot = json.loads(stored.body)
         return snapshot
 
@@ -211,7 +216,7 @@ class Crew:
         async def look() -> bool:
             while left:
                 some = list(left)[:100]
-                with contextlib.suppress(UnavailableError):
+                with contextlib.suppress(UnavailableError, NoSnapshotError):
                     for run_id, found in zip(some, await asyncio.gather(*map(self.snapshot, some)), strict=True):
                         if holds(found):
                             del left[run_id]

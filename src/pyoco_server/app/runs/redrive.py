@@ -25,7 +25,7 @@ from pyoco_server.app.ports import (
 )
 from pyoco_server.app.runs.redrive_events import RedrivenRun, RedrivePlan
 from pyoco_server.app.runs.redrive_plan import COPIED, Choice, Cut, OldRun, is_half_copied
-from pyoco_server.app.runs.run_log import RunLog, RunNotFoundError
+from pyoco_server.app.runs.run_log import OpenRun, RunLog, RunNotFoundError
 from pyoco_server.app.runs.submit import IdempotencyKeyError, Quota
 from pyoco_server.app.runtime.outputs import STORED, is_stored, stored_place
 from pyoco_server.app.snapshots.projection import REDRIVE
@@ -243,9 +243,11 @@ class RunRedrives:
             new = await self._redriver.prepare(old, request, actor, new_id, api_key_id=api_key_id)
             try:
                 events, position = await self._redriver.begin(new)
-            except LogConflictError:
+            except LogConflictError as error:
                 await self._redriver.discard(new)
-                found = await self._run_log.open(new_id)
+                if key is None:
+                    raise
+                found = await self._found(new_id, error)
                 if was_retracted(found.execution.state):
                     continue
                 if is_half_copied(found.events):  # its process died, or is slower than this request, and gives up
@@ -262,6 +264,13 @@ class RunRedrives:
                 raise
             return await self._announced(new.run_id, events, position), new.begun.plan()
         raise IdempotencyKeyError(f"Idempotency-Key '{key or '':.80}' was tried {_TRIES} times in vain; use a new one")
+
+    async def _found(self, run_id: str, conflict: LogConflictError) -> OpenRun:
+        try:
+            return await self._run_log.open(run_id)
+        except RunNotFoundError:
+            text = "the log has the same request already, and cannot be read; try again"
+            raise UnavailableError(text) from conflict
 
     async def _old(self, run_id: str) -> Sequence[Event]:
         run = await self._run_log.open(run_id)

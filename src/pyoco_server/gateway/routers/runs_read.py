@@ -118,7 +118,7 @@ async def get_run(
         await newest_within(services, request, principal, run_id, wait_sec)
     found, worker = await snapshot_and_worker(services.snapshots, services.run_log, services.workers, run_id)
     snapshot = run_views.snapshot_view(found, records=run_views.wants_records(include))
-    if snapshot.get("status") in TERMINAL_RUN:
+    if str(snapshot.get("status")) in TERMINAL_RUN:
         run_views.add_redriven(snapshot, await (await services.up_to_date_index()).redriven([run_id]))
     timeout_sec = services.settings.heartbeat.worker_disconnect_timeout_sec
     return Json(run_views.with_worker(snapshot, worker, now=services.now, timeout_sec=timeout_sec))
