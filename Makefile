@@ -183,7 +183,7 @@ screenshots: $(READY) ## take the pictures of the documentation
 	PYOCO_SCREENSHOTS=1 $(BIN)/python -m pytest -p no:randomly tests/dashboard/test_screenshots.py
 	$(BIN)/python -m tools.terminal_capture
 
-dist: $(READY) ## wheel and sdist, built twice and compared: dist/
+dist: $(READY) ## wheel and sdist, built twice and compared, and the bill of materials: dist/
 	$(BIN)/python -m tools.release_check --build-only --dist dist
 
 release-check: $(READY) ## the same, installed and used with every supported Python on this machine (minutes)

@@ -2,8 +2,8 @@
 
 The wheel and the sdist are built twice from copies in different places and must be identical. Then the wheel is
 installed, with ``constraints.txt``, into a clean environment of every supported Python on this machine. There the
-programs print their version, ``pyoco-server dev`` serves a flow, a run ends, the dashboard is fetched, and a project
-that uses the package is type-checked.
+programs print their version, ``pyoco-server dev`` serves a flow, a run ends, the dashboard is fetched, a project that
+uses the package is type-checked, and the bill of materials names exactly what was installed.
 """
 
 import argparse
@@ -26,6 +26,11 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from tools.licences_doc import PROJECT
+from tools.sbom import bill_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROGRAMS: Final = ("pyoco-server", "pyoco-server-admin", "pyoco-client", "pyoco-worker")
@@ -209,6 +214,25 @@ def check_versions(python: Path) -> None:
             raise ReleaseError(f"{program} --version prints {printed!r}, not {program} {project()['version']}")
 
 
+def bill(wheel: Path) -> str:
+    """Return the bill of materials of a wheel, the same for the same wheel."""
+    return bill_of(wheel, epoch=int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH)))
+
+
+def check_bill(python: Path, document: str) -> None:
+    """Check that the bill of materials names exactly what is installed, in these versions."""
+    script = "from importlib import metadata as m; print(*(f'{d.name}=={d.version}' for d in m.distributions()))"
+    found = {_canonical(part) for part in run([python, "-c", script]).split()} - {f"{PROJECT}=={project()['version']}"}
+    named = {_canonical(f"{part['name']}=={part['version']}") for part in json.loads(document)["components"]}
+    if found != named:
+        raise ReleaseError(f"the bill of materials lacks {sorted(found - named)} and has {sorted(named - found)}")
+
+
+def _canonical(pinned: str) -> str:
+    name, _, version = pinned.partition("==")
+    return f"{canonicalize_name(name)}=={version}"
+
+
 def check_use(python: Path, directory: Path) -> None:
     """Submit a run and wait for its end, and fetch the dashboard as a browser does."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -362,6 +386,7 @@ def _check(work: Path, dist: Path | None, *, build_only: bool) -> None:
         dist.mkdir(parents=True, exist_ok=True)
         for path in first:
             shutil.copyfile(path, dist / path.name)
+        (dist / f"{PROJECT}-{project()['version']}.cdx.json").write_text(bill(first.wheel), encoding="utf-8")
     if not build_only:
         _check_everywhere(work, builder, first.wheel)
 
@@ -386,6 +411,8 @@ def _check_with(python: Path, work: Path, builder: Path, wheel: Path) -> None:
     check_use(installed, work / "use")
     check_types(installed, builder, work / "sample")
     check_versions(installed)
+    if python.samefile(sys.executable):  # another Python may need other packages
+        check_bill(installed, bill(wheel))
 
 
 if __name__ == "__main__":

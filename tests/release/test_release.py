@@ -1,19 +1,24 @@
 """What is built, twice; and what was built, installed and used with every supported Python that is here."""
 
 import functools
+import hashlib
+import json
 import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.release_check import (
     SAMPLE,
     Built,
     ReleaseError,
+    bill,
     build,
+    check_bill,
     check_same,
     check_sdist,
     check_use,
@@ -95,6 +100,23 @@ def test_the_wheel_can_be_made_again_from_the_sdist(place: Path, builder: Path, 
         opened.extractall(place / "unpacked", filter="data")
     [unpacked] = (place / "unpacked").iterdir()
     check_same(built, build(builder, unpacked, place / "from-sdist"))
+
+
+def test_the_bill_of_materials_names_exactly_what_is_installed(built: Built, installed: Path) -> None:
+    written = bill(built.wheel)
+    assert written == bill(built.wheel)
+    check_bill(installed, written)
+    read: Any = json.loads(written)
+    assert (read["bomFormat"], read["specVersion"]) == ("CycloneDX", "1.6")
+    platform = read["metadata"]["component"]
+    assert platform["purl"] == f"pkg:pypi/pyoco-server@{platform['version']}"
+    assert platform["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(built.wheel.read_bytes()).hexdigest()}]
+    assert all(part["licenses"] and part["purl"] for part in read["components"])
+    depends = {entry["ref"]: entry.get("dependsOn", []) for entry in read["dependencies"]}
+    assert len(depends[platform["purl"]]) > 10
+    read["components"] = read["components"][1:]
+    with pytest.raises(ReleaseError, match="the bill of materials lacks"):
+        check_bill(installed, json.dumps(read))
 
 
 @pytest.mark.parametrize("version", HERE)

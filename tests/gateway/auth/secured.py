@@ -1,4 +1,4 @@
-"""A nats-server with the users and the TLS of docs/security.md: the configuration is read from that page."""
+"""A nats-server with the users and the TLS of deploy/nats-users.conf."""
 
 import os
 import re
@@ -13,6 +13,7 @@ import pytest
 from tests.adapters.real_nats import NatsServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+CONFIGURATION = Path(__file__).parents[3] / "deploy" / "nats-users.conf"
 USERS = ("ADMIN", "GATEWAY", "WORKER")
 
 
@@ -29,14 +30,14 @@ def new_nkey() -> Nkey:
 
 
 class Secured(NatsServer):
-    """The server as the page describes it; its worker user has the tag ``default``."""
+    """The server as the file configures it; its worker user has the tag ``default``."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.nkeys = {user: new_nkey() for user in USERS}
         self.ca = directory / "ca.pem"
         make_certificates(directory)
-        [template] = re.findall(r"```conf\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        template = re.sub(r"(?m)^#.*$", "", CONFIGURATION.read_text(encoding="utf-8"))
         values = {
             "LISTEN": "127.0.0.1:-1",
             "STORE": str(directory / "store"),

@@ -1,4 +1,4 @@
-"""NATS with users, as docs/security.md sets it up: the platform works, and no user can do more than it must."""
+"""NATS with users, as deploy/nats-users.conf sets it up: the platform works, and no user can do more than it must."""
 
 import asyncio
 import contextlib
