@@ -133,7 +133,7 @@ class Redriver:
             actor=actor,
             graph_id=old.state.graph_id or "",
             input=_input(old, request, submitted_at=now.timestamp(), **who),
-            extra={**_platform_part(old), REDRIVE: _about(old, request)},
+            extra={REDRIVE: _about(old, request)},
         )
         [created] = handle(initial_state(run_id), create, now=now, new_id=self._new_id)
 
@@ -335,12 +335,6 @@ def _input(old: OldRun, request: RedriveRequest, **platform: Any) -> JsonObject:
         tag = {} if request.tag is None else {"tag": request.tag}
         given["run"] = {name: value for name, value in {**said, **platform, **tag}.items() if value is not None}
     return given
-
-
-def _platform_part(old: OldRun) -> JsonObject:
-    """Return what EXECUTION_CREATED says besides its fields, without what belongs to one request."""
-    extra = old.events[0].payload.extra
-    return {name: value for name, value in extra.items() if name == "platform"}
 
 
 def _with_count(created: Event, count: int) -> Event:
